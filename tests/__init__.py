@@ -1,0 +1,1 @@
+"""Tests; unit, contract, integration, lint."""

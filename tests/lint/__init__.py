@@ -1,0 +1,1 @@
+"""Checks of the checkout itself: format, types, shell, house rules."""

@@ -1,0 +1,1 @@
+"""Tests that need no engine and no more than seconds."""

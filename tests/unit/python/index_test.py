@@ -1,0 +1,54 @@
+"""pip's configuration reaches uv."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.python.environment import index
+
+
+def test_reads_the_machines_pip_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = https://mirror.example.org/simple\ntimeout = 60\n"
+        "[download]\ntimeout = 1\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "mirror.example.org")
+    monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
+    settings = index.pip_settings()
+    assert settings["index-url"] == "https://mirror.example.org/simple"
+    assert settings["timeout"] == "60"
+    assert settings["trusted-host"] == "mirror.example.org"
+
+
+def test_the_environment_wins_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://file.example.org/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://env.example.org/simple")
+    assert index.pip_settings()["index-url"] == "https://env.example.org/simple"
+
+
+def test_translates_what_uv_knows() -> None:
+    settings = {
+        "index-url": "https://mirror.example.org/simple",
+        "extra-index-url": "https://more.example.org/simple\nfile:///srv/wheels",
+        "timeout": "60",
+        "cert": "/etc/ssl/bundle.crt",
+        "trusted-host": "mirror.example.org\nmore.example.org",
+    }
+    assert index.uv_environment(settings) == {
+        "UV_DEFAULT_INDEX": "https://mirror.example.org/simple",
+        "UV_INDEX": "https://more.example.org/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_HTTP_TIMEOUT": "60",
+        "SSL_CERT_FILE": "/etc/ssl/bundle.crt",
+        "UV_INSECURE_HOST": "mirror.example.org more.example.org",
+    }
+
+
+def test_a_machine_without_configuration_adds_nothing() -> None:
+    assert index.uv_environment({}) == {}

@@ -1,0 +1,1 @@
+"""Pinned third-party software: locks, patches, models."""

@@ -1,0 +1,33 @@
+"""A model shipped as GGUF, made into a checkpoint that vLLM and transformers read."""
+
+def _gguf_checkpoint_impl(ctx):
+    checkpoint = ctx.actions.declare_directory(ctx.label.name)
+    ctx.actions.run(
+        executable = ctx.executable._convert,
+        inputs = [ctx.file.gguf],
+        outputs = [checkpoint],
+        arguments = [ctx.file.gguf.path, checkpoint.path],
+        mnemonic = "GgufCheckpoint",
+        progress_message = "Dequantising %{input} to %{output}",
+    )
+    return [DefaultInfo(
+        files = depset([checkpoint]),
+        runfiles = ctx.runfiles([checkpoint]),
+    )]
+
+gguf_checkpoint = rule(
+    implementation = _gguf_checkpoint_impl,
+    attrs = {
+        "gguf": attr.label(
+            doc = "The GGUF file.",
+            allow_single_file = [".gguf"],
+            mandatory = True,
+        ),
+        "_convert": attr.label(
+            default = "//third_party/models:convert",
+            cfg = "exec",
+            executable = True,
+        ),
+    },
+    doc = "A folder with config.json, bf16 safetensors and the tokenizer, chat template included.",
+)

@@ -1,0 +1,1 @@
+"""Everything that sets up, builds and checks the workspace."""

@@ -1,0 +1,1 @@
+"""Sets up the pinned Bazel and the pinned Python on a bare Debian-like machine."""

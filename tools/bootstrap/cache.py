@@ -1,0 +1,72 @@
+"""The cache folder of this machine, shared by all clones, and its files kept by SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+from pathlib import Path
+
+from tools.bootstrap.errors import BootstrapError
+from tools.bootstrap.pins import Pin
+
+
+def cache_root() -> Path:
+    """$EAGLE3_CACHE, else eagle3 under $XDG_CACHE_HOME, else under .cache of the home folder."""
+    if os.environ.get("EAGLE3_CACHE"):
+        return Path(os.environ["EAGLE3_CACHE"]).absolute()
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]).absolute() / "eagle3"
+    home = os.environ.get("HOME")
+    if not home:
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            raise BootstrapError(
+                "HOME is not set and this user has no home folder: set EAGLE3_CACHE to a folder "
+                "that you can write"
+            ) from None
+    return Path(home).absolute() / ".cache" / "eagle3"
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def wrong_hash(what: str, expected: str, found: str) -> str:
+    """The error text for bytes that are not the pinned ones."""
+    return (
+        f"wrong SHA-256 of {what}: expected {expected}, found {found}; the mirror or a proxy has "
+        "altered it: try again, or use another mirror"
+    )
+
+
+class FileCache:
+    """A folder of files named by their SHA-256. What it hands out has been checked."""
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder = folder
+        self._suffix = suffix
+
+    def get(self, pin: Pin) -> Path | None:
+        """The file of pin, or None where it is not there; a damaged one is removed."""
+        path = self.folder / f"{pin.sha256}{self._suffix}"
+        if not path.exists():
+            return None
+        if sha256_of(path) != pin.sha256:
+            path.unlink()
+            return None
+        return path
+
+    def put(self, file: Path, pin: Pin) -> Path:
+        """Moves in a file fetched to this disk. BootstrapError where its bytes are not the pinned ones."""
+        found = sha256_of(file)
+        if found != pin.sha256:
+            raise BootstrapError(wrong_hash(file.name, pin.sha256, found))
+        path = self.folder / f"{pin.sha256}{self._suffix}"
+        file.replace(path)
+        return path

@@ -1,0 +1,1 @@
+"""The hermetic interpreter and the environments on it."""

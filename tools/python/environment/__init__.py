@@ -1,0 +1,1 @@
+"""Builds one merged, patched site-packages from a hash lock."""

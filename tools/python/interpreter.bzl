@@ -1,0 +1,61 @@
+"""The hermetic CPython 3.13, as a repository and a registered toolchain."""
+
+load(":repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python", "run_step")
+
+_BUILD = """\
+load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files(["prefix/python3", "prefix/state"])
+
+py_runtime(
+    name = "runtime",
+    files = [
+        "prefix/state",
+        "prefix/usr",
+    ],
+    interpreter = "prefix/python3",
+    python_version = "PY3",
+    # The start-up script of a binary runs on this interpreter too, not on the host's.
+    stub_shebang = "#!{interpreter}",
+)
+
+py_runtime_pair(
+    name = "runtime_pair",
+    py3_runtime = ":runtime",
+)
+
+toolchain(
+    name = "toolchain",
+    toolchain = ":runtime_pair",
+    toolchain_type = "@bazel_tools//tools/python:toolchain_type",
+)
+"""
+
+def _hermetic_python_impl(rctx):
+    rctx.path(rctx.attr.lock)
+    for source in rctx.attr._sources:
+        rctx.path(source)
+    prefix = rctx.path("prefix")
+    run_step(
+        rctx,
+        [host_python(rctx), rctx.path(rctx.attr._assemble), prefix],
+        what = "setting up the Python interpreter",
+    )
+    rctx.file("BUILD.bazel", _BUILD.format(interpreter = prefix.get_child("python3")))
+
+hermetic_python = repository_rule(
+    implementation = _hermetic_python_impl,
+    attrs = {
+        "lock": attr.label(
+            doc = "Name, version and SHA-256 of each Debian package.",
+            allow_single_file = True,
+            mandatory = True,
+        ),
+        "_assemble": attr.label(default = "//tools/bootstrap:interpreter.py"),
+        "_sources": attr.label_list(default = BOOTSTRAP_SOURCES),
+    },
+    doc = "Assembles CPython 3.13 and its own libc from pinned Debian packages.",
+    environ = CACHE_VARIABLES,
+)

@@ -1,0 +1,32 @@
+"""Runs pytest on the files named on the command line, as Bazel's test protocol wants it."""
+
+import os
+import sys
+
+import pytest
+
+
+def main(arguments: list[str]) -> int:
+    """Returns pytest's exit code; no test found (5) is a failure like any other."""
+    options = [
+        "--import-mode=importlib",
+        "--rootdir=.",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "python_files=*_test.py",
+        "-o",
+        # Third-party packages warn about themselves at import; none of it is ours to mend.
+        "addopts=-ra --color=no -W ignore::DeprecationWarning -W ignore::FutureWarning",
+    ]
+    if report := os.environ.get("XML_OUTPUT_FILE"):
+        options.append(f"--junitxml={report}")
+    if only := os.environ.get("TESTBRIDGE_TEST_ONLY"):
+        options += ["-k", only]
+    if scratch := os.environ.get("TEST_TMPDIR"):
+        options.append(f"--basetemp={scratch}/pytest")
+    return pytest.main([*options, *arguments])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
