@@ -4,6 +4,7 @@ load("//third_party/speculators:patches.bzl", "SPECULATORS_PATCHES")
 load("//tools/python:environment.bzl", "python_environment")
 load("//tools/python:wheel.bzl", "wheel_repository")
 
+
 def stacks():
     """Declares every environment; one that no target needs is never fetched."""
     python_environment(

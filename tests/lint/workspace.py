@@ -10,7 +10,8 @@ from pathlib import Path
 
 from runfiles import Runfiles
 
-_NOT_OURS = {".git", ".ruff_cache", "__pycache__", "eagle3-out"}
+# What tools leave in a checkout; .ci is the one dotted folder that is ours.
+_NOT_OURS = {"__pycache__", "eagle3-out"}
 
 
 def root() -> Path:
@@ -34,16 +35,25 @@ def files(*suffixes: str) -> list[Path]:
     """
     found = []
     for folder, folders, names in os.walk(root()):
-        folders[:] = [
-            name for name in folders if name not in _NOT_OURS and not name.startswith("bazel-")
-        ]
+        folders[:] = [name for name in folders if name == ".ci" or not _is_left_over(name)]
         found += [Path(folder, name) for name in names if name.endswith(suffixes or ("",))]
     return sorted(file for file in found if file.is_file() and not file.is_symlink())
 
 
-def run_tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def _is_left_over(folder: str) -> bool:
+    return folder in _NOT_OURS or folder.startswith((".", "bazel-"))
+
+
+def run_tool(
+    name: str, *arguments: str | Path, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs a linter of third_party/lint in the checkout."""
     program = located(f"lint_tools/site-packages/bin/{name}")
     return subprocess.run(
-        [program, *map(str, arguments)], cwd=root(), capture_output=True, text=True, check=False
+        [program, *map(str, arguments)],
+        cwd=root(),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
     )

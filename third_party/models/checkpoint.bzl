@@ -1,5 +1,6 @@
 """A model shipped as GGUF, made into a checkpoint that vLLM and transformers read."""
 
+
 def _gguf_checkpoint_impl(ctx):
     checkpoint = ctx.actions.declare_directory(ctx.label.name)
     ctx.actions.run(
@@ -10,10 +11,13 @@ def _gguf_checkpoint_impl(ctx):
         mnemonic = "GgufCheckpoint",
         progress_message = "Dequantising %{input} to %{output}",
     )
-    return [DefaultInfo(
-        files = depset([checkpoint]),
-        runfiles = ctx.runfiles([checkpoint]),
-    )]
+    return [
+        DefaultInfo(
+            files = depset([checkpoint]),
+            runfiles = ctx.runfiles([checkpoint]),
+        )
+    ]
+
 
 gguf_checkpoint = rule(
     implementation = _gguf_checkpoint_impl,

@@ -50,7 +50,7 @@ _RULES = {
 def set_up() -> Path:
     """Makes the prefix if this machine lacks it; returns its start script."""
     host.require_machine()
-    strict = bool(os.environ.get("EAGLE3_STRICT"))
+    strict = host.strict()
     pins = read_pins(LOCK)
     folder = cache_root() / "bazel"
     prefix = folder / _key()

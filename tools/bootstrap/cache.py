@@ -63,7 +63,7 @@ class FileCache:
         return path
 
     def put(self, file: Path, pin: Pin) -> Path:
-        """Moves in a file fetched to this disk. BootstrapError where its bytes are not the pinned ones."""
+        """Moves in a file of the same disk. BootstrapError where its bytes are not pin's."""
         found = sha256_of(file)
         if found != pin.sha256:
             raise BootstrapError(wrong_hash(file.name, pin.sha256, found))

@@ -92,6 +92,7 @@ class Archive:
         process.run(
             [*self._apt, "update"],
             action=f"read the package index of {', '.join(suites)} (is the network up?)",
+            cwd=folder,
         )
 
     def locate(self, specs: Iterable[str]) -> tuple[list[Pin], list[str]]:
@@ -231,5 +232,3 @@ def _refuse_or_warn(what: str, gone: Sequence[str], strict: bool) -> None:
         "WARNING: the suite's current packages are taken instead, so this set-up is not "
         "reproducible; `python3 tools/bootstrap/refresh.py` renews the pins"
     )
-
-

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import platform
 import shutil
 import sys
 from pathlib import Path
 
-from tools.bootstrap import process
 from tools.bootstrap.console import MEGABYTE
 from tools.bootstrap.errors import BootstrapError
+
+
+def strict() -> bool:
+    """Whether EAGLE3_STRICT asks to refuse packages that are not the pinned ones."""
+    return os.environ.get("EAGLE3_STRICT", "0") not in ("", "0")
 
 
 def require_machine() -> None:
@@ -32,8 +38,7 @@ def require_apt() -> None:
 
 
 def require_pip() -> None:
-    status, _ = process.attempt([sys.executable, "-m", "pip", "--version"], cwd=Path("/"))
-    if status:
+    if importlib.util.find_spec("pip") is None:
         raise BootstrapError(
             f"{sys.executable} has no pip: install it (apt-get install python3-pip)"
         )

@@ -119,9 +119,8 @@ def build(prefix: Path) -> None:
     host.require_apt()
     host.require_space(prefix, NEEDED_BYTES)
     pins = read_pins(LOCK)
-    strict = bool(os.environ.get("EAGLE3_STRICT"))
     with exclusive(cache_root() / "interpreter", "setting up Python"):
-        packages = debian.fetch(pins, cache_root(), what="Python", strict=strict)
+        packages = debian.fetch(pins, cache_root(), what="Python", strict=host.strict())
         fetched = wheels.fetch(pins.wheels, cache_root(), what="Python")
         prefix.mkdir(parents=True, exist_ok=True)
         with staging(prefix) as stage:
@@ -143,7 +142,6 @@ def build(prefix: Path) -> None:
 
 
 def _drop(root: Path) -> None:
-    """Removes _DROPPED; first brings home what packages of old put outside usr."""
     for pattern in _DROPPED:
         for path in sorted(root.glob(pattern)):
             if path.is_dir() and not path.is_symlink():

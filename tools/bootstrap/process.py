@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from tools.bootstrap.errors import BootstrapError
 
 _MAX_REASON = 300
+_DISK_CHECK_INTERVAL_S = 1.0
+_FULL_BYTES = 2_000_000
 
 
 def run(
@@ -35,10 +38,13 @@ def run(
 def attempt(
     command: Sequence[str | Path], *, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Runs command; returns its exit status and what it printed. OSError(ENOSPC) as in run."""
+    """Runs command; returns its exit status and what it printed. OSError(ENOSPC) as in run.
+
+    While it runs the disk of cwd is watched: apt-get waits for ever once that is full.
+    """
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             words,
             cwd=cwd,
             env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
@@ -50,9 +56,23 @@ def attempt(
         )
     except FileNotFoundError as error:
         raise BootstrapError(f"{words[0]} is not on this machine: install it") from error
-    if done.returncode and "No space left on device" in done.stdout:
+    full = False
+    with child:
+        try:
+            while True:
+                try:
+                    output, _ = child.communicate(timeout=_DISK_CHECK_INTERVAL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    if cwd and shutil.disk_usage(cwd).free < _FULL_BYTES:
+                        full = True
+                        child.kill()
+        except BaseException:
+            child.kill()
+            raise
+    if full or (child.returncode and "No space left on device" in output):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cwd) if cwd else None)
-    return done.returncode, done.stdout
+    return child.returncode, output
 
 
 def reason(output: str) -> str:

@@ -13,9 +13,7 @@ _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
 _SALT = b"Mighty Aphrodite"
 PASSWORD = "changeit"  # what Java assumes for a trust store: it guards nothing
-_CERTIFICATE = re.compile(
-    r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.S
-)
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.S)
 
 
 def jks_from_pem(pem: str) -> bytes:

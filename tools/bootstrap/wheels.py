@@ -50,7 +50,7 @@ def _download(pins: Sequence[Pin], stage: Path) -> dict[Pin, Path]:
     )
     folder = stage / "wheels"
     folder.mkdir()
-    text = f"{len(pins)} wheels ({', '.join(pin.name for pin in pins)})"
+    text = ", ".join(f"{pin.name} {pin.version}" for pin in pins)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     options: list[str | Path] = ["--only-binary=:all:", "--dest", folder, "-r", requirements]
     with console.download(text, folder, sum(pin.size for pin in pins)):
@@ -58,14 +58,17 @@ def _download(pins: Sequence[Pin], stage: Path) -> dict[Pin, Path]:
         status, output = process.attempt([*command, *options], cwd=stage)
         if status:
             raise BootstrapError(_explain(output))
-    return {pin: next(folder.glob(f"{pin.name}-{pin.version}-*.whl")) for pin in pins}
+    return {
+        pin: next(folder.glob(f"{pin.name.replace('-', '_')}-{pin.version}-*.whl")) for pin in pins
+    }
 
 
 def _explain(output: str) -> str:
-    if "DO NOT MATCH THE HASHES" in output:
-        lines = [line.strip() for line in output.splitlines() if line.strip()]
-        start = next(i for i, line in enumerate(lines) if "DO NOT MATCH THE HASHES" in line)
-        return f"wrong SHA-256 of a wheel: {' '.join(lines[start + 1 :])[:400]}"
+    """Why `pip download` failed."""
+    _, mismatch, details = output.partition("DO NOT MATCH THE HASHES")
+    if mismatch:
+        # What follows the first line names the wheel, the expected hash and the found one.
+        return f"wrong SHA-256 of a wheel: {' '.join(details.partition(chr(10))[2].split())[:400]}"
     return (
         f"cannot fetch wheels: {process.reason(output)}; check the network and the package index "
         "that pip is configured for"

@@ -1,5 +1,6 @@
 """Configuration of the C++ toolchain that compiles nothing."""
 
+
 def _none_config_impl(ctx):
     return cc_common.create_cc_toolchain_config_info(
         ctx = ctx,
@@ -12,6 +13,7 @@ def _none_config_impl(ctx):
         target_system_name = "local",
         toolchain_identifier = "none",
     )
+
 
 none_config = rule(
     implementation = _none_config_impl,

@@ -2,6 +2,7 @@
 
 _RUNNER = "//tools/python:pytest_main.py"
 
+
 def pytest_test(name, srcs, deps = [], args = [], **kwargs):
     """A test target that runs pytest on its sources.
 
@@ -18,5 +19,5 @@ def pytest_test(name, srcs, deps = [], args = [], **kwargs):
         main = _RUNNER,
         args = ["$(rootpath {})".format(src) for src in srcs] + args,
         deps = deps + ["//third_party:stack"],
-        **kwargs
+        **kwargs,
     )

@@ -25,10 +25,13 @@ py_library(
 )
 """
 
+
 def _unlisted_patches(rctx):
     """Returns the *.patch files that lie beside the listed ones but are not listed."""
     listed = {str(rctx.path(patch)): True for patch in rctx.attr.patches}
-    folders = {str(rctx.path(patch).dirname): rctx.path(patch).dirname for patch in rctx.attr.patches}
+    folders = {
+        str(rctx.path(patch).dirname): rctx.path(patch).dirname for patch in rctx.attr.patches
+    }
     return [
         str(entry)
         for folder in folders.values()
@@ -36,14 +39,17 @@ def _unlisted_patches(rctx):
         if entry.basename.endswith(".patch") and str(entry) not in listed
     ]
 
+
 def _python_environment_impl(rctx):
     for source in rctx.attr._sources:
         rctx.path(source)
     unlisted = _unlisted_patches(rctx)
     if unlisted:
-        fail("Patches that no list names: {}. Name each in the patches.bzl beside it.".format(
-            ", ".join(unlisted),
-        ))
+        fail(
+            "Patches that no list names: {}. Name each in the patches.bzl beside it.".format(
+                ", ".join(unlisted),
+            )
+        )
 
     command = [
         rctx.path(rctx.attr._python),
@@ -64,6 +70,7 @@ def _python_environment_impl(rctx):
         environment = {"PYTHONPATH": str(rctx.workspace_root)},
     )
     rctx.file("BUILD.bazel", _BUILD)
+
 
 python_environment = repository_rule(
     implementation = _python_environment_impl,
@@ -86,15 +93,17 @@ python_environment = repository_rule(
             mandatory = True,
         ),
         "_python": attr.label(default = "@python313//:prefix/python3"),
-        "_sources": attr.label_list(default = [
-            "//tools/python/environment:base.py",
-            "//tools/python/environment:build.py",
-            "//tools/python/environment:index.py",
-            "//tools/python/environment:install.py",
-            "//tools/python/environment:patching.py",
-            "//tools/python/environment:record.py",
-            "//tools/python/environment:stubs.py",
-        ]),
+        "_sources": attr.label_list(
+            default = [
+                "//tools/python/environment:base.py",
+                "//tools/python/environment:build.py",
+                "//tools/python/environment:index.py",
+                "//tools/python/environment:install.py",
+                "//tools/python/environment:patching.py",
+                "//tools/python/environment:record.py",
+                "//tools/python/environment:stubs.py",
+            ]
+        ),
         "_uv": attr.label(default = "@uv//:scripts/uv"),
     },
     doc = "Installs a lock into one site-packages and patches it.",

@@ -33,6 +33,7 @@ toolchain(
 )
 """
 
+
 def _hermetic_python_impl(rctx):
     rctx.path(rctx.attr.lock)
     for source in rctx.attr._sources:
@@ -44,6 +45,7 @@ def _hermetic_python_impl(rctx):
         what = "setting up the Python interpreter",
     )
     rctx.file("BUILD.bazel", _BUILD.format(interpreter = prefix.get_child("python3")))
+
 
 hermetic_python = repository_rule(
     implementation = _hermetic_python_impl,

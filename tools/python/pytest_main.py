@@ -11,6 +11,8 @@ def main(arguments: list[str]) -> int:
     options = [
         "--import-mode=importlib",
         "--rootdir=.",
+        # The checkout's settings must not reach a test that runs unsandboxed beside it.
+        "--config-file=/dev/null",
         "-p",
         "no:cacheprovider",
         "-o",

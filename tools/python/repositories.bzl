@@ -21,12 +21,14 @@ BOOTSTRAP_SOURCES = [
     "//tools/bootstrap:wheels.py",
 ]
 
+
 def host_python(rctx):
     """Returns the machine's own python3, which starts everything before the pinned one exists."""
     python = rctx.which("python3")
     if not python:
         fail("No python3 on this machine. Install it (Debian: apt-get install python3-pip).")
     return python
+
 
 def run_step(rctx, command, what, environment = {}):
     """Runs a command whose output the user sees as it comes; a failure ends the build.

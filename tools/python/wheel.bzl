@@ -2,6 +2,7 @@
 
 load(":repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python", "run_step")
 
+
 def _wheel_repository_impl(rctx):
     rctx.path(rctx.attr._fetch)
     for source in rctx.attr._sources:
@@ -20,6 +21,7 @@ def _wheel_repository_impl(rctx):
         what = "fetching {} {}".format(rctx.attr.package, rctx.attr.version),
     )
     rctx.file("BUILD.bazel", rctx.read(rctx.attr.build_file))
+
 
 wheel_repository = repository_rule(
     implementation = _wheel_repository_impl,

@@ -1,0 +1,91 @@
+"""What all commands share: one-line errors, exit codes, and where relative paths begin."""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from eagle3.errors import Eagle3Error
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+class Command(click.Command):
+    """A click command whose errors are one line on stderr, with a stack trace only with -v."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except KeyboardInterrupt:
+            # A second Ctrl-C must not break into the words about the first.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            raise click.Abort from None
+        except Exception as error:
+            if ctx.params["verbose"]:
+                traceback.print_exc()
+            if isinstance(error, Eagle3Error):
+                _fail(str(error), error.exit_code)
+            detail = " ".join(str(error).split())
+            _fail(
+                f"unexpected {type(error).__name__}: {detail}; -v shows where",
+                Eagle3Error.exit_code,
+            )
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Runs the command and exits, with click's errors cut down to one line, too."""
+        extra["standalone_mode"] = False
+        try:
+            exit_code = super().main(*args, **extra)
+        except click.ClickException as error:
+            _fail(f"{error.format_message()} (--help lists the options)", USAGE_ERROR)
+        except click.Abort:
+            _fail("interrupted", INTERRUPTED)
+        sys.exit(exit_code)
+
+
+def run(command: click.Command) -> NoReturn:
+    """Runs `command` as the process, and keeps its stdout for its result.
+
+    Libraries and worker processes write what they like to descriptor 1, so that one is turned to
+    stderr; what the command itself prints goes to the stdout that the process was given.
+    """
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    command.main(prog_name=command.name)
+
+
+def stdout_for_result_only() -> contextlib.redirect_stdout[Any]:
+    """A context in which what libraries print goes to stderr."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def user_path(path: str) -> Path:
+    """`path` made absolute from the folder where the user stands.
+
+    `bazel run` starts a command in its runfiles and names the user's folder in the environment.
+    """
+    return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path).absolute()
+
+
+def shipped_path(path: str) -> Path:
+    """A file or folder that comes with the workspace; `path` is relative to its root."""
+    from runfiles import Runfiles
+
+    runfiles = Runfiles.Create()
+    location = runfiles and runfiles.Rlocation(f"eagle3_training/{path}")
+    if not location or not Path(location).exists():
+        raise Eagle3Error(f"{path} is not here: start the command with `bazel run`")
+    return Path(location)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(exit_code)

@@ -1,0 +1,111 @@
+"""Every environment variable that vLLM, torch and transformers need, set in this one place.
+
+vLLM reads most of them at import or in its worker processes, which inherit them. None is ever
+asked of the user.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from eagle3.engine.architecture import TargetArchitecture
+
+
+def runs_on_cpu() -> bool:
+    """Whether the installed vLLM is the CPU build, by the same rule as vllm/platforms (0.16.0)."""
+    return "cpu" in version("vllm")
+
+
+def set_environment(
+    architecture: TargetArchitecture, tensor_parallel: int, max_model_len: int, verbose: bool
+) -> None:
+    """Sets the variables for one engine; call it before vLLM is imported and its workers start.
+
+    `max_model_len` is the longest prompt in tokens.
+    """
+    os.environ.update(_always(verbose))
+    for name, value in _caches().items():
+        os.environ.setdefault(name, value)
+    if runs_on_cpu():
+        os.environ.update(_on_cpu(tensor_parallel))
+    if max_model_len == architecture.max_position_embeddings:
+        # vLLM keeps a position for the token it could generate after the longest prompt. It
+        # generates none here, so no position beyond the target's own is ever used.
+        os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+    else:
+        os.environ.pop("VLLM_ALLOW_LONG_MAX_MODEL_LEN", None)
+
+
+def _always(verbose: bool) -> dict[str, str]:
+    return {
+        # Targets are folders; nothing may be looked up or reported elsewhere.
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_DO_NOT_TRACK": "1",
+        # A forked worker would inherit torch's threads, which do not survive a fork.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_LOGGING_LEVEL": "INFO" if verbose else "ERROR",
+        "TRANSFORMERS_VERBOSITY": "info" if verbose else "error",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _caches() -> dict[str, str]:
+    """Cache folders for a user without a home that can be written, as in a container.
+
+    torch asks for the user's name to find its own, and a uid without a passwd entry has none.
+    """
+    home = Path.home() if "HOME" in os.environ else None
+    if home is not None and os.access(home, os.W_OK):
+        cache = home / ".cache"
+    else:
+        cache = Path(tempfile.gettempdir(), f"eagle3-cache-{os.getuid()}")
+    return {
+        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
+        "USER": str(os.getuid()),
+    }
+
+
+def _on_cpu(tensor_parallel: int) -> dict[str, str]:
+    return {
+        # Compiled graphs need a C++ compiler on the machine; the states are the same.
+        "TORCHDYNAMO_DISABLE": "1",
+        # The engine sets the number of blocks itself; unset, vLLM warns and takes half the RAM.
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": omp_threads_bind(
+            physical_cores(os.sched_getaffinity(0)), tensor_parallel
+        ),
+        # vLLM has no kernels for latent attention on the CPU: the layers run as plain attention.
+        "VLLM_MLA_DISABLE": "1",
+    }
+
+
+def omp_threads_bind(cpus: Iterable[int], tensor_parallel: int) -> str:
+    """The CPUs of each rank in vLLM's form: `0,1|2,3` for two ranks on four CPUs.
+
+    vLLM's own split calls lscpu and wants a NUMA node a rank. With more ranks than CPUs, ranks
+    share them.
+    """
+    ordered = sorted(cpus)
+    share = max(1, len(ordered) // tensor_parallel)
+    ranks = []
+    for rank in range(tensor_parallel):
+        first = rank * share % len(ordered)
+        ranks.append(ordered[first : first + share])
+    return "|".join(",".join(map(str, rank)) for rank in ranks)
+
+
+def physical_cores(cpus: Iterable[int]) -> list[int]:
+    """One of `cpus` for each physical core: matrix products gain nothing from a second thread."""
+    cores: dict[str, int] = {}
+    for cpu in sorted(cpus):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            core = siblings.read_text(encoding="ascii")
+        except OSError:
+            core = str(cpu)
+        cores.setdefault(core, cpu)
+    return list(cores.values())

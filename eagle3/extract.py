@@ -1,0 +1,177 @@
+"""Extracts hidden states from a running target model into a folder of samples.
+
+Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the target failed,
+4 the output folder cannot be used, 130 interrupted.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eagle3.command import Command, run, shipped_path, stdout_for_result_only, user_path
+from eagle3.errors import InputError
+from eagle3.extraction.request import ExtractionRequest
+from eagle3.progress import Progress
+
+if TYPE_CHECKING:
+    from eagle3.extraction.extract import ExtractionReport
+
+_SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
+_SHIPPED_DATA = "examples/conversations.jsonl"
+_HELP = """Extract hidden states from a running target model.
+
+The target runs in vLLM; the residual stream after the chosen layers is written, one file a
+sample, to the output folder. All input is checked before the target is started. The same command
+again goes on where it stopped.
+
+\b
+Exit codes:
+  0    done
+  1    unexpected failure
+  2    an option, the model or the data is wrong
+  3    the target failed while running
+  4    the output folder cannot be written, or holds something else
+  130  interrupted (what was committed stays)
+"""
+
+
+def _parse_layers(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        return tuple(int(layer) for layer in value.split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is not whole numbers with commas between, such as 2,30,58,60"
+        ) from None
+
+
+@click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
+@click.option(
+    "--model",
+    default="smollm2",
+    metavar="NAME|FOLDER",
+    help="Target: a shipped model's name (smollm2) or the folder of a checkpoint.",
+)
+@click.option(
+    "--data",
+    metavar="FILE",
+    show_default="the shipped conversations",
+    help="JSONL: `messages`, `conversations` (ShareGPT), or `input_ids` with `loss_mask`.",
+)
+@click.option(
+    "--layers",
+    callback=_parse_layers,
+    metavar="N,N,...",
+    show_default="the three that vLLM's EAGLE-3 serving takes, and the last",
+    help="Layers to capture, in this order.",
+)
+@click.option(
+    "--layer-convention",
+    type=click.Choice(["after-layer", "vllm"]),
+    default="after-layer",
+    help="What a number in --layers means: after-layer 2 = vllm 3 = after three layers.",
+)
+@click.option("--out", default="./eagle3-out", metavar="FOLDER", help="Where the states go.")
+@click.option(
+    "--tp",
+    "tensor_parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Tensor-parallel ranks of the target.",
+)
+@click.option(
+    "--max-model-len",
+    type=click.IntRange(min=1),
+    show_default="2048, or less where the target takes less",
+    help="Longest sample in tokens; a longer one is an error without --truncate.",
+)
+@click.option(
+    "--max-tokens-per-step",
+    type=click.IntRange(min=1),
+    default=2048,
+    help="Tokens the target runs at once.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    show_default="all",
+    help="Read only so many samples of the data.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the target.")
+@click.option(
+    "--gpu-memory-utilization",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=0.8,
+    help="Share of each GPU's memory for the target (no effect on a CPU).",
+)
+@click.option("--truncate", is_flag=True, help="Cut samples longer than --max-model-len.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
+def extract(model: str, data: str | None, out: str, as_json: bool, **options: Any) -> None:
+    progress = Progress()
+    progress.say(f"extract: states of {model} into {user_path(out)}")
+    progress.say("checking the target and the data ...")
+    request = ExtractionRequest(
+        model=_find_model(model),
+        data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
+        out=user_path(out),
+        **options,
+    )
+    with stdout_for_result_only():
+        # Imported only now: the first line must not wait seconds for torch and vLLM.
+        from eagle3.extraction.extract import extract as extract_states
+
+        report = extract_states(request, progress)
+    click.echo(_as_json(report) if as_json else _as_table(report))
+
+
+def _find_model(name: str) -> Path:
+    if name in _SHIPPED_MODELS:
+        return shipped_path(_SHIPPED_MODELS[name])
+    folder = user_path(name)
+    if not folder.is_dir():
+        raise InputError(
+            f"no model {name}: neither a shipped model ({', '.join(_SHIPPED_MODELS)}) nor the "
+            "folder of a checkpoint; models are never downloaded"
+        )
+    return folder
+
+
+def _as_json(report: "ExtractionReport") -> str:
+    return json.dumps(
+        {
+            "samples": report.samples,
+            "tokens": report.tokens,
+            "tokens_per_s": report.tokens_per_s and round(report.tokens_per_s, 1),
+            "layers": report.layers,
+            "shape": report.shape,
+            "out": str(report.out),
+        }
+    )
+
+
+def _as_table(report: "ExtractionReport") -> str:
+    rate = report.tokens_per_s
+    rows = {
+        "samples": f"{report.samples:,}",
+        "tokens": f"{report.tokens:,}",
+        "tokens/s": f"{rate:,.0f}" if rate else "nothing to do: all samples were there",
+        "layers": ", ".join(map(str, report.layers)),
+        "shape": f"[T, {report.shape[1]}, {report.shape[2]}] bfloat16 a sample",
+        "bytes": f"{report.size:,}",
+        "where": str(report.out),
+    }
+    table = "\n".join(f"{name:<10}{value}" for name, value in rows.items())
+    return (
+        f"{table}\n\nnext: your own conversations, or your own target with --model FOLDER\n"
+        "  tools/bazel run //eagle3:extract -- --data FILE.jsonl --out FOLDER"
+    )
+
+
+if __name__ == "__main__":
+    run(extract)

@@ -1,0 +1,1 @@
+"""From a target and data to a store of hidden states: plan, run, commit."""

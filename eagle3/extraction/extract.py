@@ -1,0 +1,133 @@
+"""The whole of an extraction, from what the user asks to the report."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3.engine.capture_points import after_layer_ids, vllm_ids
+from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.errors import Eagle3Error
+from eagle3.extraction.plan import ExtractionPlan, plan_extraction
+from eagle3.extraction.request import ExtractionRequest
+from eagle3.extraction.run import run_extraction
+from eagle3.extraction.size import readable_size
+from eagle3.progress import Progress
+from eagle3.store.reader import StoreReader
+from eagle3.store.writer import StoreWriter
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What lies in `out` now.
+
+    `layers` are in the convention that was asked for, `shape` is [tokens, L, H] of all samples
+    together, `size` is the bytes of their files. `tokens_per_s` is the rate of this run without
+    the start of the target, None where everything was there already.
+    """
+
+    samples: int
+    tokens: int
+    tokens_per_s: float | None
+    layers: tuple[int, ...]
+    shape: tuple[int, int, int]
+    size: int
+    out: Path
+
+
+def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
+    """Plans, starts the target where anything is missing, runs it and commits its states.
+
+    Raises InputError, EngineError or StoreError; nothing is written before the target runs.
+    """
+    plan = plan_extraction(request)
+    _announce(plan, request, progress)
+    tokens_per_s = _run(plan, request, progress) if plan.missing else None
+    store = StoreReader(request.out)
+    dataset = plan.manifest.dataset
+    return ExtractionReport(
+        samples=dataset.samples,
+        tokens=dataset.tokens,
+        tokens_per_s=tokens_per_s,
+        layers=_layers(plan, request),
+        shape=(dataset.tokens, len(plan.capture_points), plan.architecture.hidden_size),
+        size=store.size,
+        out=request.out,
+    )
+
+
+def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> float:
+    options = EngineOptions(
+        model=request.model,
+        capture_points=plan.capture_points,
+        tensor_parallel=request.tensor_parallel,
+        max_model_len=plan.max_model_len,
+        max_tokens_per_step=request.max_tokens_per_step,
+        gpu_memory_utilization=request.gpu_memory_utilization,
+        seed=request.seed,
+        verbose=request.verbose,
+    )
+    tokens = sum(len(sample.input_ids) for sample in plan.missing)
+    with progress.waiting("starting the target"):
+        engine = Engine(options)
+    with (
+        engine,
+        StoreWriter(request.out, plan.manifest) as store,
+        progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
+    ):
+        began = time.monotonic()
+        try:
+            run_extraction(
+                plan,
+                engine,
+                store,
+                request.max_tokens_per_step,
+                on_commit=lambda batch: bar.advance(
+                    samples=len(batch), tokens=sum(len(sample.input_ids) for sample in batch)
+                ),
+            )
+        except (Eagle3Error, KeyboardInterrupt):
+            committed = len(StoreReader(request.out).ids)
+            progress.say(
+                f"out: {committed:,} of {plan.manifest.dataset.samples:,} samples are committed; "
+                "the same command goes on from there"
+            )
+            raise
+        return tokens / (time.monotonic() - began)
+
+
+def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> None:
+    architecture, dataset, planned = plan.architecture, plan.manifest.dataset, plan.planned
+    supervised = sum(sum(sample.loss_mask) for sample in planned.samples)
+    lengths = sorted(len(sample.input_ids) for sample in planned.samples)
+    progress.say(
+        f"target: {request.model.name} ({architecture.model_type}, {architecture.num_layers} "
+        f"layers, hidden {architecture.hidden_size})"
+    )
+    progress.say(
+        f"data: {request.data.name}: {dataset.samples:,} samples, {dataset.tokens:,} tokens "
+        f"({supervised / dataset.tokens:.0%} supervised), {lengths[0]:,} to {lengths[-1]:,} each"
+    )
+    if planned.truncated:
+        progress.say(f"data: samples cut to {plan.max_model_len:,} tokens: {planned.truncated:,}")
+    if planned.duplicates:
+        progress.say(f"data: repeated samples, stored once: {planned.duplicates:,}")
+    progress.say(
+        f"layers: {_join(_layers(plan, request))} ({request.layer_convention}), "
+        f"capture points {_join(plan.capture_points)}"
+    )
+    present = dataset.samples - len(plan.missing)
+    if present:
+        progress.say(f"out: {present:,} of {dataset.samples:,} samples are already there")
+    if plan.missing:
+        progress.say(
+            f"out: {readable_size(plan.bytes_needed)} needed, {readable_size(plan.bytes_free)} free"
+        )
+
+
+def _layers(plan: ExtractionPlan, request: ExtractionRequest) -> tuple[int, ...]:
+    convert = vllm_ids if request.layer_convention == "vllm" else after_layer_ids
+    return tuple(convert(plan.capture_points))
+
+
+def _join(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))

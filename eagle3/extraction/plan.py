@@ -1,0 +1,116 @@
+"""Everything that can be known, and refused, before the target is started."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3.engine.architecture import TargetArchitecture, read_architecture
+from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
+from eagle3.errors import InputError, StoreError
+from eagle3.extraction.request import ExtractionRequest
+from eagle3.extraction.samples import PlannedSamples, read_samples
+from eagle3.extraction.size import readable_size
+from eagle3.extraction.stack import running_stack
+from eagle3.extraction.target import identify_target
+from eagle3.store.manifest import DatasetIdentity, Manifest
+from eagle3.store.plan import plan_store
+from eagle3.store.sample import Sample, dataset_digest
+
+_DEFAULT_MAX_MODEL_LEN = 2048
+# The header of a sample's file, its line in the index and the rest of its last disk block.
+_OVERHEAD_BYTES_PER_SAMPLE = 8192
+
+
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """`missing` are the samples that are not committed in the output folder yet."""
+
+    architecture: TargetArchitecture
+    capture_points: tuple[int, ...]
+    max_model_len: int
+    planned: PlannedSamples
+    manifest: Manifest
+    missing: tuple[Sample, ...]
+    bytes_needed: int
+    bytes_free: int
+
+
+def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
+    """Reads the target's configuration and all of the data, and looks into the output folder.
+
+    Writes nothing. Raises InputError for a wrong model, layer or line of data, and StoreError
+    where the output folder cannot take what is to come.
+    """
+    architecture = read_architecture(request.model)
+    capture_points = _capture_points(request, architecture)
+    max_model_len = _max_model_len(request, architecture)
+    target = identify_target(request.model)
+    planned = read_samples(
+        request.data,
+        request.model,
+        limit=request.limit,
+        vocab_size=architecture.vocab_size,
+        max_model_len=max_model_len,
+        truncate=request.truncate,
+    )
+    manifest = Manifest(
+        target=target,
+        dataset=DatasetIdentity(
+            sha256=dataset_digest(planned.samples),
+            samples=len(planned.samples),
+            tokens=sum(len(sample.input_ids) for sample in planned.samples),
+        ),
+        stack=running_stack(),
+        capture_points=capture_points,
+        hidden_size=architecture.hidden_size,
+    )
+    committed = plan_store(request.out, manifest)
+    missing = tuple(sample for sample in planned.samples if sample.id not in committed)
+    bytes_needed = sum(
+        manifest.states_bytes(len(sample.input_ids)) + _OVERHEAD_BYTES_PER_SAMPLE
+        for sample in missing
+    )
+    bytes_free = _bytes_free(request.out)
+    if bytes_needed > bytes_free:
+        raise StoreError(
+            f"{readable_size(bytes_needed)} are needed in {request.out} and "
+            f"{readable_size(bytes_free)} are free; give another --out, fewer --layers or a --limit"
+        )
+    return ExtractionPlan(
+        architecture,
+        capture_points,
+        max_model_len,
+        planned,
+        manifest,
+        missing,
+        bytes_needed,
+        bytes_free,
+    )
+
+
+def _capture_points(
+    request: ExtractionRequest, architecture: TargetArchitecture
+) -> tuple[int, ...]:
+    if request.layers is None:
+        return default_capture_points(architecture.num_layers)
+    return capture_points_from_layers(
+        request.layers, request.layer_convention, architecture.num_layers
+    )
+
+
+def _max_model_len(request: ExtractionRequest, architecture: TargetArchitecture) -> int:
+    possible = architecture.max_position_embeddings
+    if request.max_model_len is None:
+        return min(_DEFAULT_MAX_MODEL_LEN, possible or _DEFAULT_MAX_MODEL_LEN)
+    if possible is not None and request.max_model_len > possible:
+        raise InputError(
+            f"--max-model-len {request.max_model_len:,} is more than the {possible:,} positions "
+            "of the target; lower it"
+        )
+    return request.max_model_len
+
+
+def _bytes_free(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

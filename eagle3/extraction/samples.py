@@ -1,0 +1,85 @@
+"""The samples of a data file: checked against the target, cut to length, each only once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3.chat.data import read_token_sequences
+from eagle3.chat.token_sequence import TokenSequence
+from eagle3.errors import InputError
+from eagle3.store.sample import Sample
+
+
+@dataclass(frozen=True)
+class PlannedSamples:
+    """Samples in the order of the data.
+
+    `places` tells where in the data each id first stood; `duplicates` counts the lines that
+    repeat an earlier sample and `truncated` those that were cut.
+    """
+
+    samples: tuple[Sample, ...]
+    places: dict[str, str]
+    duplicates: int
+    truncated: int
+
+
+def read_samples(
+    data: Path,
+    model: Path,
+    *,
+    limit: int | None,
+    vocab_size: int,
+    max_model_len: int,
+    truncate: bool,
+) -> PlannedSamples:
+    """Reads at most `limit` lines of `data` into samples of at most `max_model_len` tokens.
+
+    Raises InputError for a line that cannot become a sample, for a token id outside the
+    vocabulary and, without `truncate`, for samples that are too long.
+    """
+    samples: list[Sample] = []
+    places: dict[str, str] = {}
+    duplicates = 0
+    too_long: list[TokenSequence] = []
+    for sequence in read_token_sequences(data, model, limit):
+        _check_vocabulary(sequence, vocab_size)
+        if len(sequence.input_ids) > max_model_len:
+            too_long.append(sequence)
+            if not truncate:
+                continue
+            sequence = _truncate(sequence, max_model_len)
+        sample = Sample(sequence.input_ids, sequence.loss_mask)
+        if sample.id in places:
+            duplicates += 1
+        else:
+            places[sample.id] = sequence.place
+            samples.append(sample)
+    if too_long and not truncate:
+        longest = max(too_long, key=lambda sequence: len(sequence.input_ids))
+        raise InputError(
+            f"{longest.place}: {len(longest.input_ids):,} tokens, but --max-model-len is "
+            f"{max_model_len:,} (samples too long: {len(too_long):,}, of which this is the "
+            "longest); raise it, or cut them with --truncate"
+        )
+    if not samples:
+        raise InputError(f"no samples in {data}; give a JSONL file with --data")
+    return PlannedSamples(tuple(samples), places, duplicates, len(too_long))
+
+
+def _check_vocabulary(sequence: TokenSequence, vocab_size: int) -> None:
+    for position, token in enumerate(sequence.input_ids):
+        if not 0 <= token < vocab_size:
+            raise InputError(
+                f"{sequence.place}: token id {token} at position {position} is not in the "
+                f"target's vocabulary (0 to {vocab_size - 1}); was it made by another tokenizer?"
+            )
+
+
+def _truncate(sequence: TokenSequence, length: int) -> TokenSequence:
+    loss_mask = sequence.loss_mask[:length]
+    if not any(loss_mask):
+        raise InputError(
+            f"{sequence.place}: cut to {length:,} tokens, no supervised token is left; "
+            "raise --max-model-len or remove the line"
+        )
+    return TokenSequence(sequence.place, sequence.input_ids[:length], loss_mask)

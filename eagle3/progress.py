@@ -1,0 +1,98 @@
+"""What a command says while it works, on stderr.
+
+On a terminal a bar; in a log file a sober line every few seconds.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import rich.progress
+from rich.console import Console
+
+_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_WAITING_LINES = 15.0
+
+
+class Progress:
+    """Says on stderr what a command is doing."""
+
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def waiting(self, what: str) -> Generator[None]:
+        """Says that `what` began, that it still goes on, and how long it took."""
+        self.say(f"{what} ...")
+        began = time.monotonic()
+        done = threading.Event()
+
+        def remind() -> None:
+            while not done.wait(_SECONDS_BETWEEN_WAITING_LINES):
+                self.say(f"{what}: {time.monotonic() - began:.0f} s")
+
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield
+        finally:
+            done.set()
+            reminder.join()
+        self.say(f"{what}: done in {time.monotonic() - began:.1f} s")
+
+    @contextmanager
+    def bar(self, what: str, *, samples: int, tokens: int) -> Generator["Bar"]:
+        """Follows work of a known size."""
+        bar = Bar(what, samples, tokens)
+        if not sys.stderr.isatty():
+            yield bar
+            return
+        columns = (
+            rich.progress.TextColumn(what),
+            rich.progress.BarColumn(),
+            rich.progress.TextColumn("{task.fields[state]}"),
+        )
+        with rich.progress.Progress(*columns, console=Console(stderr=True)) as drawn:
+            task = drawn.add_task(what, total=tokens, state=bar.state())
+            bar.draw = lambda: drawn.update(task, completed=bar.tokens_done, state=bar.state())
+            yield bar
+
+
+class Bar:
+    """Counts samples and tokens that are done, and tells the rate and the time left."""
+
+    def __init__(self, what: str, samples: int, tokens: int) -> None:
+        self._what = what
+        self._samples = samples
+        self._tokens = tokens
+        self._began = time.monotonic()
+        self._last_line = self._began
+        self._samples_done = 0
+        self.tokens_done = 0
+        self.draw = self._print_line
+
+    def advance(self, *, samples: int, tokens: int) -> None:
+        self._samples_done += samples
+        self.tokens_done += tokens
+        self.draw()
+
+    def state(self) -> str:
+        """Samples and tokens done, tokens/s and the time left."""
+        state = (
+            f"{self._samples_done:,}/{self._samples:,} samples, "
+            f"{self.tokens_done:,}/{self._tokens:,} tokens"
+        )
+        if not self.tokens_done:
+            return state
+        rate = self.tokens_done / (time.monotonic() - self._began)
+        left = round((self._tokens - self.tokens_done) / rate)
+        return f"{state}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02d} left"
+
+    def _print_line(self) -> None:
+        now = time.monotonic()
+        if now - self._last_line < _SECONDS_BETWEEN_LINES and self.tokens_done < self._tokens:
+            return
+        self._last_line = now
+        print(f"{self._what}: {self.state()}", file=sys.stderr, flush=True)

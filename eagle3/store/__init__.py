@@ -1,0 +1,1 @@
+"""Samples and their hidden states on disk: written whole, or not at all."""

@@ -1,0 +1,111 @@
+"""The manifest: all that must be equal for states to belong together."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eagle3.errors import StoreError
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TargetIdentity:
+    """`config_sha256` is of config.json; `weights_sha256` of blocks drawn from the weights."""
+
+    name: str
+    config_sha256: str
+    weights_sha256: str
+
+
+@dataclass(frozen=True)
+class DatasetIdentity:
+    """`sha256` is over the sorted sample ids; `samples` and `tokens` count each sample once."""
+
+    samples: int
+    tokens: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StackIdentity:
+    """The pinned set that made the states; `patches` maps a patch file to its SHA-256."""
+
+    name: str
+    digest: str
+    versions: dict[str, str]
+    patches: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a store holds: hidden states [T, L, H] with L = len(capture_points)."""
+
+    target: TargetIdentity
+    dataset: DatasetIdentity
+    stack: StackIdentity
+    capture_points: tuple[int, ...]
+    hidden_size: int
+    dtype: str = "bfloat16"
+    norm_applied: bool = False
+
+    def states_bytes(self, tokens: int) -> int:
+        """Size of the tensors of a sample of `tokens` tokens: states, ids and mask."""
+        return tokens * (len(self.capture_points) * self.hidden_size * 2 + 2 * 8)
+
+    def to_json(self) -> str:
+        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=2) + "\n"
+
+    def difference(self, other: "Manifest") -> str | None:
+        """The first field in which `other` differs, as `name: theirs, not ours`; else None."""
+        return _first_difference(asdict(self), asdict(other))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest of the store in `folder`.
+
+    Raises StoreError where it is missing, unreadable or of an unknown schema version.
+    """
+    path = folder / MANIFEST
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        version = fields.pop("schema_version")
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
+                "use the program that wrote it"
+            )
+        return Manifest(
+            target=TargetIdentity(**fields.pop("target")),
+            dataset=DatasetIdentity(**fields.pop("dataset")),
+            stack=StackIdentity(**fields.pop("stack")),
+            capture_points=tuple(fields.pop("capture_points")),
+            **fields,
+        )
+    except FileNotFoundError as error:
+        raise StoreError(f"{folder} holds no states: there is no {MANIFEST}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged ({error}); extract into another folder") from error
+
+
+def _first_difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> str | None:
+    for name, value in ours.items():
+        other = theirs.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            # Both ways round: a package that only one side has is a difference, too.
+            missing = dict.fromkeys(other.keys() - value.keys())
+            found = _first_difference({**value, **missing}, other, f"{prefix}{name}.")
+            if found:
+                return found
+        elif value != other:
+            return f"{prefix}{name} is {_show(other)} there and {_show(value)} here"
+    return None
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    text = str(value)
+    return f"{text[:12]}..." if len(text) == 64 else text

@@ -1,0 +1,36 @@
+"""The sample: one token sequence with its loss mask, named by what it holds."""
+
+import hashlib
+from array import array
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`input_ids` and `loss_mask` (0 or 1 a token) are [T] each."""
+
+    input_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.input_ids) != len(self.loss_mask) or not self.input_ids:
+            raise ValueError("a sample needs at least one token, and one mask value a token")
+
+    @cached_property
+    def id(self) -> str:
+        """128 bits of SHA-256 over tokens and mask, as 32 hexadecimal digits.
+
+        The id depends on the content alone, so that the order of the data, the batch and the
+        machine make no difference, and a sample that stands twice in the data is one sample.
+        """
+        content = hashlib.sha256(b"eagle3 sample 1\n")
+        content.update(array("q", self.input_ids).tobytes())
+        content.update(bytes(self.loss_mask))
+        return content.hexdigest()[:32]
+
+
+def dataset_digest(samples: list[Sample] | tuple[Sample, ...]) -> str:
+    """SHA-256 over the ids of `samples` in sorted order: the same data, whatever its order."""
+    ids = sorted(sample.id for sample in samples)
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Contracts between this project and the private names of the packages it stands on."""

@@ -1,0 +1,40 @@
+"""All contracts, and the packages that are bound by them."""
+
+import importlib.util
+from pathlib import Path
+
+from tests.contract import (
+    speculators_contracts,
+    transformers_contracts,
+    vllm_model_contracts,
+    vllm_run_contracts,
+    vllm_setup_contracts,
+)
+from tests.contract.contract import Contract
+from tests.contract.source import Source
+
+CONTRACTS: tuple[Contract, ...] = (
+    *vllm_setup_contracts.CONFIGURATION,
+    *vllm_setup_contracts.PLATFORM,
+    *vllm_run_contracts.SCHEDULING,
+    *vllm_run_contracts.EXECUTION,
+    *vllm_model_contracts.STACKS,
+    *vllm_model_contracts.SERVING,
+    *speculators_contracts.GENERATION,
+    *speculators_contracts.EXPORT,
+    *transformers_contracts.STATES,
+)
+
+PACKAGES = tuple(sorted({contract.package for contract in CONTRACTS}))
+
+
+def installed() -> Source:
+    """The source of the packages as this interpreter would import them, without doing so."""
+    specs = {name: importlib.util.find_spec(name) for name in PACKAGES}
+    return Source(
+        {
+            name: Path(spec.origin).parent
+            for name, spec in specs.items()
+            if spec is not None and spec.origin is not None
+        }
+    )

@@ -1,0 +1,41 @@
+"""Who relies on the contracts: files of the repository, patches, and what is neither."""
+
+ARCHITECTURE = "eagle3/engine/architecture.py"
+CAPTURE_POINTS = "eagle3/engine/capture_points.py"
+ENGINE = "eagle3/engine/engine.py"
+ENVIRONMENT = "eagle3/engine/environment.py"
+WORKER_LOG = "eagle3/engine/worker_log.py"
+REFERENCE = "tests/integration/reference.py"
+TINY_MODELS = "tests/integration/tiny_models.py"
+
+# Patched files of speculators: much of what they rely on stands in lines that no patch touches.
+GENERATOR = "speculators/data_generation/vllm_hidden_states_generator.py"
+WORKER = "speculators/data_generation/custom_worker.py"
+
+CPU_ENVIRONMENT = "the CPU environment"
+DRAFT = "the exported draft"
+NOT_A_FILE = {CPU_ENVIRONMENT, DRAFT}
+
+# third_party/speculators/patches
+P01 = "01-scheduler-config-encoder-decoder.patch"
+P02 = "02-cache-memory-on-cpu.patch"
+P03 = "03-kv-cache-config-signature.patch"
+P04 = "04-scheduler-block-size.patch"
+P05 = "05-capture-by-layer-hooks.patch"
+P06 = "06-no-prefix-caching.patch"
+P07 = "07-reply-of-one-rank.patch"
+P08 = "08-sample-after-each-step.patch"
+P09 = "09-find-the-decoder-layers.patch"
+P10 = "10-rows-per-request-and-step.patch"
+P11 = "11-request-eos-by-signature.patch"
+P13 = "13-layer-count-from-vllm.patch"
+P14 = "14-release-requests-after-an-error.patch"
+P17 = "17-layers-in-the-order-asked-for.patch"
+P18 = "18-refuse-pipeline-parallelism.patch"
+P19 = "19-refuse-float16.patch"
+P20 = "20-engine-options.patch"
+P21 = "21-shutdown.patch"
+P22 = "22-rpc-timeout.patch"
+P23 = "23-rows-as-bytes.patch"
+P24 = "24-embedding-output.patch"
+P25 = "25-wait-without-spinning.patch"

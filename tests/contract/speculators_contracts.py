@@ -1,0 +1,164 @@
+"""What the engine and an exported draft rely on in speculators; compared with 0.3.0, patched."""
+
+from tests.contract.contract import Contract
+from tests.contract.expectations import Call, Default, Does, Has, Inherits, Is
+from tests.contract.relying import CAPTURE_POINTS, DRAFT, ENGINE, GENERATOR, P17, P20, P21, P24
+
+CLASS = "speculators.data_generation:VllmHiddenStatesGenerator"
+
+GENERATION = (
+    Contract(
+        CLASS,
+        Call(
+            "model_path",
+            "layer_ids",
+            "max_model_len=",
+            "gpu_memory_utilization=",
+            "tensor_parallel_size=",
+            "max_num_batched_tokens=",
+            "model_options=",
+            "cache_options=",
+            "load_options=",
+            "compilation_options=",
+        ),
+        (ENGINE, P20),
+        "the engine starts the target by this; the last five are patched in",
+    ),
+    Contract(
+        f"{CLASS}.generate",
+        Call("token_ids"),
+        (ENGINE,),
+        "the engine runs a batch by this",
+    ),
+    Contract(
+        f"{CLASS}.generate",
+        Does(
+            "returns a dict with input_ids and hidden_states for each prompt",
+            """
+            results.append(
+                {"input_ids": ..., "hidden_states": ..., "loss_mask": None}
+            )
+            """,
+            "return results",
+        ),
+        (ENGINE,),
+        "the engine takes the states from there",
+    ),
+    Contract(
+        f"{CLASS}.generate",
+        Does("refuses a prompt by ValueError", "raise ValueError(...)"),
+        (ENGINE,),
+        "the engine makes one line of it",
+    ),
+    Contract(
+        f"{CLASS}.shutdown",
+        Call(),
+        (ENGINE, P21),
+        "the workers would outlive the engine",
+    ),
+    Contract(
+        "speculators.data_generation.custom_worker:HiddenStatesWorkerExtension",
+        Has("_setup_hidden_states_capture", "_execute_step"),
+        (GENERATOR,),
+        "called by name in the workers",
+    ),
+    Contract(
+        "speculators.data_generation.custom_worker:HiddenStatesWorkerExtension._execute_step",
+        Does(
+            "hands the layers over in the order asked for",
+            """
+            __states = [__state for i in self._layer_ids]
+            ...
+            return __ids, __states
+            """,
+        ),
+        (ENGINE, P17),
+        "the engine gives the layers their names by their order",
+    ),
+    Contract(
+        "speculators.data_generation.vllm_hidden_states_generator:MAX_NUM_SEQS",
+        Is("32"),
+        (ENGINE,),
+        "the KV cache on a CPU is sized for so many prompts in a step",
+    ),
+    Contract(
+        "speculators.data_generation.custom_worker:EMBEDDING_OUTPUT",
+        Is("-1"),
+        (CAPTURE_POINTS, P24),
+        "the layer index that stands for capture point 0",
+    ),
+)
+
+EXPORT = (
+    Contract(
+        "speculators.models.eagle3:Eagle3DraftModel",
+        Call("config", "t2d", "d2t"),
+        (DRAFT,),
+        "the draft is made by this",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3DraftModel.__init__",
+        Does(
+            "projects three states of the target to one",
+            "torch.nn.Linear(3 * self.hidden_size, self.hidden_size, bias=False)",
+            'self.register_buffer("t2d", t2d)',
+            'self.register_buffer("d2t", d2t)',
+        ),
+        (DRAFT,),
+        "names and shapes of the draft's weights",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3SpeculatorConfig",
+        Has(
+            "transformer_layer_config",
+            "draft_vocab_size",
+            "norm_before_residual",
+            "target_hidden_size",
+            "eagle_aux_hidden_state_layer_ids",
+        ),
+        (DRAFT,),
+        "what the draft's config.json is written from",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3SpeculatorConfig.speculators_model_type",
+        Default("'eagle3'"),
+        (DRAFT,),
+        "the key by which vLLM knows the draft",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3SpeculatorConfig.norm_before_residual",
+        Default("False"),
+        (DRAFT,),
+        "vLLM takes True where the key is absent: it must be written out",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3SpeculatorConfig.eagle_aux_hidden_state_layer_ids",
+        Default("None"),
+        (DRAFT,),
+        "vLLM serves its own defaults where the key is absent: it must be written out",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3SpeculatorConfig",
+        Inherits("SpeculatorModelConfig"),
+        (DRAFT,),
+        "the envelope of the draft's config.json",
+    ),
+    Contract(
+        "speculators.config:SpeculatorsConfig",
+        Call("algorithm=", "proposal_methods=", "default_proposal_method=", "verifier="),
+        (DRAFT,),
+        "the envelope of the draft's config.json",
+    ),
+    Contract(
+        "speculators.config:VerifierConfig",
+        Call("name_or_path=", "architectures="),
+        (DRAFT,),
+        "the target that the draft belongs to",
+    ),
+    Contract(
+        "speculators.proposals.greedy:GreedyTokenProposalConfig",
+        Has("speculative_tokens"),
+        (DRAFT,),
+        "how many tokens the draft proposes when served",
+    ),
+)

@@ -1,0 +1,229 @@
+"""How the target is configured in vLLM, and on what platform; compared with 0.16.0."""
+
+from tests.contract.contract import Contract
+from tests.contract.expectations import Call, Default, Does, Has, Typed
+from tests.contract.relying import (
+    CPU_ENVIRONMENT,
+    ENGINE,
+    ENVIRONMENT,
+    GENERATOR,
+    P01,
+    P02,
+    P04,
+    P05,
+    P06,
+    P08,
+    P10,
+    P13,
+    P19,
+    P20,
+    P23,
+    WORKER,
+)
+
+CONFIGURATION = (
+    Contract(
+        "vllm.config:VllmConfig",
+        Call(
+            "model_config=",
+            "cache_config=",
+            "parallel_config=",
+            "scheduler_config=",
+            "device_config=",
+            "load_config=",
+            "compilation_config=",
+        ),
+        (GENERATOR, P20),
+        "the generator makes its configuration by hand, not from command-line arguments",
+    ),
+    Contract(
+        "vllm.config:ModelConfig",
+        Call(
+            "model=",
+            "tokenizer=",
+            "trust_remote_code=",
+            "dtype=",
+            "max_model_len=",
+            "enforce_eager=",
+            "seed=",
+            "limit_mm_per_prompt=",
+        ),
+        (GENERATOR, P20, ENGINE),
+        "the target is loaded with these options",
+    ),
+    Contract(
+        "vllm.config:ModelConfig",
+        Has("dtype", "max_model_len", "hf_text_config"),
+        (P13, P19),
+        "the number of layers, the type of the states and the longest prompt are read here",
+    ),
+    Contract(
+        "vllm.config:ModelConfig.get_hidden_size",
+        Call(),
+        (P10, P23),
+        "the width of the states",
+    ),
+    Contract(
+        "vllm.config:CacheConfig",
+        Call(
+            "block_size=",
+            "gpu_memory_utilization=",
+            "enable_prefix_caching=",
+            "num_gpu_blocks_override=",
+        ),
+        (GENERATOR, P06, P20, ENGINE),
+        "prefix caching could no longer be switched off: cached tokens are never captured",
+    ),
+    Contract(
+        "vllm.config:CacheConfig.enable_prefix_caching",
+        Default("True"),
+        (P06,),
+        "the reason to switch it off explicitly",
+    ),
+    Contract(
+        "vllm.config:CacheConfig",
+        Has("block_size", "num_gpu_blocks", "cpu_kvcache_space_bytes"),
+        (GENERATOR, P02, P04),
+        "the size of the KV cache is written and read here",
+    ),
+    Contract(
+        "vllm.config:ParallelConfig",
+        Call("tensor_parallel_size=", "worker_extension_cls="),
+        (GENERATOR,),
+        "the capturing code enters each worker as an extension class",
+    ),
+    Contract(
+        "vllm.config:SchedulerConfig",
+        Call(
+            "max_num_seqs=",
+            "max_model_len=",
+            "max_num_batched_tokens=",
+            "is_encoder_decoder=",
+            "async_scheduling=",
+        ),
+        (GENERATOR, P01, P08),
+        "steps are planned by this; asynchronous ones would return before they have run",
+    ),
+    Contract(
+        "vllm.config:SchedulerConfig.enable_chunked_prefill",
+        Default("True"),
+        (P10,),
+        "a prompt longer than the step budget would be refused",
+    ),
+    Contract(
+        "vllm.config:DeviceConfig",
+        Call(),
+        (GENERATOR,),
+        "the device is found by itself",
+    ),
+    Contract(
+        "vllm.config:LoadConfig",
+        Call("load_format=", "use_tqdm_on_load="),
+        (GENERATOR, P20, ENGINE),
+        "weights are loaded as these say",
+    ),
+    Contract(
+        "vllm.config:CompilationConfig",
+        Call("custom_ops="),
+        (P20, ENGINE),
+        "the CPU's rotary kernel could no longer be avoided: wrong states of DeepSeek-V3",
+    ),
+    Contract(
+        "vllm.config:VllmConfig.__post_init__",
+        Does(
+            "compiles nothing and captures no CUDA graph under enforce_eager",
+            """
+            if ... and ... and self.model_config.enforce_eager:
+                ...
+                self.optimization_level = OptimizationLevel.O0
+            """,
+            """
+            if self.optimization_level > OptimizationLevel.O0:
+                ...
+            else:
+                self.compilation_config.mode = CompilationMode.NONE
+            """,
+            """
+            if ... and self.model_config.enforce_eager:
+                ...
+                self.compilation_config.cudagraph_mode = CUDAGraphMode.NONE
+                ...
+            """,
+        ),
+        (P05,),
+        "hooks on the layers would not run, and steps would be padded with rows of nobody",
+    ),
+)
+
+PLATFORM = (
+    Contract(
+        "vllm.platforms:current_platform",
+        Typed("Platform"),
+        (P02,),
+        "the platform is asked where memory comes from",
+    ),
+    Contract(
+        "vllm.platforms.interface:Platform.is_cpu",
+        Call(),
+        (P02,),
+        "the platform is asked where memory comes from",
+    ),
+    Contract(
+        "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
+        Does(
+            "sizes the KV cache of a CPU",
+            "cache_config.cpu_kvcache_space_bytes = CpuPlatform.get_device_total_memory()",
+        ),
+        (P02,),
+        "VLLM_CPU_KVCACHE_SPACE would not reach the KV cache",
+    ),
+    Contract(
+        "vllm.platforms:cpu_platform_plugin",
+        Does("asks the version for the word cpu", 'vllm_version_matches_substr("cpu")'),
+        (CPU_ENVIRONMENT, ENVIRONMENT),
+        "the metadata written into the environment would not choose the CPU",
+    ),
+    Contract(
+        "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
+        Does("wants blocks of a multiple of 32 tokens", "cache_config.block_size % 32"),
+        (ENGINE,),
+        "the engine's block size on a CPU is chosen for this",
+    ),
+    Contract(
+        "vllm.envs:environment_variables",
+        Does("VLLM_USE_V2_MODEL_RUNNER is off", 'os.getenv("VLLM_USE_V2_MODEL_RUNNER", "0")'),
+        (WORKER,),
+        "the other model runner keeps its batch differently",
+    ),
+    *(
+        Contract(
+            "vllm.envs:environment_variables",
+            Does(f"knows {name}", f'"{name}"'),
+            (ENVIRONMENT,),
+            "the engine sets it; an unknown variable is ignored without a word",
+        )
+        for name in (
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+            "VLLM_CACHE_ROOT",
+            "VLLM_CPU_KVCACHE_SPACE",
+            "VLLM_CPU_OMP_THREADS_BIND",
+            "VLLM_DO_NOT_TRACK",
+            "VLLM_LOGGING_LEVEL",
+            "VLLM_MLA_DISABLE",
+            "VLLM_NO_USAGE_STATS",
+            "VLLM_WORKER_MULTIPROC_METHOD",
+        )
+    ),
+    Contract(
+        "vllm.v1.worker.cpu_worker:CPUWorker.init_device",
+        Does("gives each rank its part of 0|1", '__cores.split("|")'),
+        (ENVIRONMENT,),
+        "all ranks would run on the same cores",
+    ),
+    Contract(
+        "vllm.model_executor.layers.rotary_embedding.base:RotaryEmbeddingBase",
+        Does("is the custom op rotary_embedding", 'CustomOp.register("rotary_embedding")'),
+        (ENGINE,),
+        "the CPU's rotary kernel is switched off by this name: wrong for DeepSeek's queries",
+    ),
+)

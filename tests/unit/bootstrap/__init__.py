@@ -1,0 +1,1 @@
+"""Tests of the set-up on machines made of fakes: no network, no archive, no package index."""

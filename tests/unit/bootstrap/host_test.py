@@ -1,0 +1,125 @@
+"""What a machine lacks is said in one line before anything is fetched."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import platform
+import pwd
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from tools.bootstrap import console, host, process
+from tools.bootstrap.cache import cache_root
+from tools.bootstrap.errors import BootstrapError
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "x86_64")])
+def test_another_processor_or_system_is_refused(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(BootstrapError, match=f"for Linux x86_64 and this is {system} {machine}"):
+        host.require_machine()
+
+
+def test_missing_apt_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt-get").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BootstrapError, match=r"^dpkg-deb not found"):
+        host.require_apt()
+
+
+def test_python_without_pip_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BootstrapError, match="has no pip: install it"):
+        host.require_pip()
+
+
+def test_a_disk_too_small_is_refused_with_both_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 99_000_000))
+    with pytest.raises(BootstrapError, match="99 MB free and 450 MB are needed"):
+        host.require_space(tmp_path / "not/yet/there", 450_000_000)
+    host.require_space(tmp_path, 99_000_000)
+
+
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False)])
+def test_strict_is_asked_for_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, value: str, strict: bool
+) -> None:
+    monkeypatch.setenv("EAGLE3_STRICT", value)
+    assert host.strict() is strict
+
+
+def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv("EAGLE3_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_root() == Path("/home/someone/.cache/eagle3")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/someone")
+    assert cache_root() == Path("/var/cache/someone/eagle3")
+    monkeypatch.setenv("EAGLE3_CACHE", "/scratch")
+    assert cache_root() == Path("/scratch")
+
+
+def test_without_any_home_the_user_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EAGLE3_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(BootstrapError, match=r"HOME is not set .*: set EAGLE3_CACHE"):
+        cache_root()
+
+
+def test_a_disk_that_fills_stops_a_program_that_would_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_DISK_CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 1_000_000))
+    with pytest.raises(OSError, match="No space left") as error:
+        process.attempt(["sleep", "30"], cwd=tmp_path)
+    assert error.value.errno == errno.ENOSPC
+
+
+def test_a_program_that_says_the_disk_is_full_is_believed() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        process.run(["sh", "-c", "echo 'write: No space left on device'; exit 2"], action="x")
+
+
+def test_a_failing_program_gives_the_line_that_says_why() -> None:
+    script = "echo Reading...; echo 'E: no such thing'; echo 'E: some files failed'; exit 100"
+    with pytest.raises(BootstrapError, match=r"^cannot look: no such thing$"):
+        process.run(["sh", "-c", script], action="look")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (BootstrapError("do this"), 1, "ERROR: do this\n"),
+        (KeyboardInterrupt(), 130, "interrupted; nothing half-made was kept"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x"), 1, "ERROR: the disk is full (/x)"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "ERROR: cannot write (/x)"),
+    ],
+)
+def test_every_error_is_one_line_and_an_exit_code(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str
+) -> None:
+    def command() -> None:
+        raise error
+
+    assert console.run(command) == code
+    printed = capsys.readouterr().err
+    assert line in printed
+    assert printed.count("\n") == 1

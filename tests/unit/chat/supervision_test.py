@@ -1,0 +1,139 @@
+"""The loss mask covers what the target would have generated, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from eagle3.chat.chat_template import ChatTemplate, load_chat_template
+from eagle3.chat.conversation import Conversation, Message
+from eagle3.chat.supervision import tokenize_conversation
+from eagle3.chat.token_sequence import TokenSequence
+from eagle3.errors import InputError
+from tests.unit.tiny_target import CHAT_TEMPLATE, make_target
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_target(tmp_path / "target")
+
+
+@pytest.fixture
+def template(model: Path) -> ChatTemplate:
+    return load_chat_template(model)
+
+
+def conversation(*turns: str) -> Conversation:
+    """Turns written as `u:...`, `a:...` or `s:...`."""
+    roles = {"u": "user", "a": "assistant", "s": "system"}
+    return Conversation("data:1", tuple(Message(roles[turn[0]], turn[2:]) for turn in turns))
+
+
+def supervised_runs(model: Path, sequence: TokenSequence) -> list[str]:
+    """The text of each unbroken run of supervised tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    runs: list[list[int]] = [[]]
+    for token, supervised in zip(sequence.input_ids, sequence.loss_mask, strict=True):
+        if supervised:
+            runs[-1].append(token)
+        elif runs[-1]:
+            runs.append([])
+    return [tokenizer.decode(run) for run in runs if run]
+
+
+def test_answers_with_their_end_of_turn_are_supervised(model: Path, template: ChatTemplate) -> None:
+    sequence = tokenize_conversation(
+        conversation("s:Be brief.", "u:One?", "a:Eins.", "u:Two?", "a:Zwei,\n\ndenn 1 < 2."),
+        template,
+    )
+    assert supervised_runs(model, sequence) == ["Eins.<|end|>", "Zwei,\n\ndenn 1 < 2.<|end|>"]
+
+
+def test_ids_are_those_of_the_whole_conversation(model: Path, template: ChatTemplate) -> None:
+    sequence = tokenize_conversation(conversation("u:Ünï 🙂", "a:ありがとう"), template)
+    whole = (
+        "<|begin|>user\nÜnï 🙂<|end|>\n"  # the template, written out
+        "<|begin|>assistant\nありがとう<|end|>\n"
+    )
+    assert AutoTokenizer.from_pretrained(model).decode(sequence.input_ids) == whole
+
+
+def test_a_quoted_header_is_not_an_answer(model: Path, template: ChatTemplate) -> None:
+    sequence = tokenize_conversation(
+        conversation("u:What is assistant\nfor?", "a:It begins an answer."), template
+    )
+    assert supervised_runs(model, sequence) == ["It begins an answer.<|end|>"]
+
+
+def test_a_question_that_waits_for_its_answer_is_kept(model: Path, template: ChatTemplate) -> None:
+    sequence = tokenize_conversation(conversation("u:One?", "a:Eins.", "u:Two?"), template)
+    assert supervised_runs(model, sequence) == ["Eins.<|end|>"]
+    assert sequence.loss_mask[-1] == 0
+
+
+def test_an_answer_that_merges_with_its_header_is_refused(template: ChatTemplate) -> None:
+    # The tokenizer makes one token of the header's newline and the answer's first.
+    with pytest.raises(InputError, match="up to turn 2 change when later turns follow"):
+        tokenize_conversation(conversation("u:One?", "a:\n\nEins."), template)
+
+
+def test_an_end_of_turn_token_inside_an_answer_is_refused(template: ChatTemplate) -> None:
+    with pytest.raises(InputError, match="turn 2 holds 2 end-of-turn tokens"):
+        tokenize_conversation(conversation("u:One?", "a:Eins<|end|>."), template)
+
+
+def test_a_template_that_rewrites_history_is_refused(tmp_path: Path) -> None:
+    last_only = CHAT_TEMPLATE.replace(
+        "message['content']", "(message['content'] if loop.last else '...')"
+    )
+    template = load_chat_template(make_target(tmp_path / "target", chat_template=last_only))
+    with pytest.raises(InputError, match="change when later turns follow"):
+        tokenize_conversation(conversation("u:One?", "a:Eins."), template)
+
+
+def test_a_template_without_end_of_turn_is_refused(tmp_path: Path) -> None:
+    without = CHAT_TEMPLATE.replace("<|end|>", "")
+    template = load_chat_template(make_target(tmp_path / "target", chat_template=without))
+    with pytest.raises(InputError, match="holds 0 end-of-turn tokens"):
+        tokenize_conversation(conversation("u:One?", "a:Eins."), template)
+
+
+def test_a_full_mask_is_refused(tmp_path: Path) -> None:
+    answers_only = (
+        "{% for message in messages if message['role'] == 'assistant' %}"
+        "{{ message['content'] + '<|end|>' }}{% endfor %}"
+    )
+    template = load_chat_template(make_target(tmp_path / "target", chat_template=answers_only))
+    with pytest.raises(InputError, match="all of its tokens are supervised"):
+        tokenize_conversation(conversation("u:One?", "a:Eins."), template)
+
+
+def test_a_template_that_fails_names_the_line(tmp_path: Path) -> None:
+    failing = "{{ raise_exception('no system prompts, please') }}"
+    template = load_chat_template(make_target(tmp_path / "target", chat_template=failing))
+    with pytest.raises(InputError, match=r"^data:1: .*no system prompts, please"):
+        tokenize_conversation(conversation("u:One?", "a:Eins."), template)
+
+
+def test_a_missing_template_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no chat template"):
+        load_chat_template(make_target(tmp_path / "target", chat_template=None))
+
+
+def test_a_missing_tokenizer_is_refused(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    (model / "tokenizer_config.json").unlink()
+    with pytest.raises(InputError, match=r"no usable tokenizer in [^\n]*$"):
+        load_chat_template(model)
+
+
+def test_a_tokenizer_that_needs_the_models_code_is_refused(model: Path) -> None:
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings["auto_map"] = {"AutoTokenizer": ["foreign.Tokenizer", None]}
+    settings["tokenizer_class"] = "ForeignTokenizer"
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    (model / "foreign.py").write_text("raise SystemExit('the code of the model was run')")
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"no usable tokenizer in [^\n]*$"):
+        load_chat_template(model)

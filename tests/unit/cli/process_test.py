@@ -1,0 +1,94 @@
+"""What only a process of its own shows: streams, signals, the time to the first line."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from eagle3.store.index import read_index
+from tests.unit.tiny_target import make_target
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    make_target(tmp_path / "target")
+    lines = "".join(json.dumps({"input_ids": [token]}) + "\n" for token in range(60))
+    (tmp_path / "data.jsonl").write_text(lines)
+    return tmp_path
+
+
+def start(desk: Path, engine: str, *arguments: str) -> subprocess.Popen[str]:
+    program = Path(__file__).with_name("extract_with_fake_engine.py")
+    return subprocess.Popen(
+        [sys.executable, program, engine, "--model", "target", "--data", "data.jsonl", *arguments],
+        cwd="/",
+        env={
+            **os.environ,
+            "BUILD_WORKING_DIRECTORY": str(desk),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_stdout_holds_the_result_and_stderr_plain_lines(desk: Path) -> None:
+    process = start(desk, "FakeEngine", "--json")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert json.loads(stdout)["samples"] == 60
+    assert stdout.count("\n") == 1
+    assert "noise of a library" in stderr
+    assert "noise of a worker process" in stderr
+    assert "extracting: 60/60 samples" in stderr
+    assert "\r" not in stderr
+    assert "\x1b" not in stderr
+
+
+def test_a_failure_is_one_line_and_its_exit_code(desk: Path) -> None:
+    process = start(desk, "FailingEngine", "--max-tokens-per-step", "8")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1].startswith("error: the target stopped answering")
+
+
+def test_ctrl_c_keeps_what_is_committed(desk: Path) -> None:
+    process = start(desk, "SlowEngine", "--max-tokens-per-step", "1")
+    index = desk / "eagle3-out" / "index.jsonl"
+    deadline = time.monotonic() + 60
+    while not (index.exists() and index.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    entries = read_index(desk / "eagle3-out")
+    assert 0 < len(entries) < 60
+    *_, committed, interrupted = stderr.splitlines()
+    assert committed.startswith(f"out: {len(entries)} of 60 samples are committed")
+    assert interrupted == "error: interrupted"
+    for entry in entries.values():
+        file = desk / "eagle3-out" / "samples" / f"{entry.id}.safetensors"
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == entry.sha256
+
+
+def test_the_first_line_does_not_wait_for_heavy_imports() -> None:
+    heavy = "{'torch', 'transformers', 'vllm', 'speculators'} & sys.modules.keys()"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys, eagle3.extract; print({heavy})"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == "set()"
