@@ -80,7 +80,7 @@ def shipped_path(path: str) -> Path:
     from runfiles import Runfiles
 
     runfiles = Runfiles.Create()
-    location = runfiles and runfiles.Rlocation(f"eagle3_training/{path}")
+    location = runfiles.Rlocation(f"eagle3_training/{path}") if runfiles else None
     if not location or not Path(location).exists():
         raise Eagle3Error(f"{path} is not here: start the command with `bazel run`")
     return Path(location)

@@ -34,7 +34,7 @@ class EngineOptions:
 
     `max_model_len` is the longest prompt in tokens, and a longer prompt than
     `max_tokens_per_step` runs in several steps. `gpu_memory_utilization` has no effect on a CPU.
-    `verbose` lets the libraries and the workers write to the terminal.
+    Only with `verbose` does what the libraries and the workers say reach the terminal.
     """
 
     model: Path
@@ -74,25 +74,27 @@ class Engine:
             raise
 
     def _start(self) -> "VllmHiddenStatesGenerator":
+        with contextlib.ExitStack() as quiet:
+            if not self.options.verbose:
+                quiet.enter_context(_quiet_libraries())
+                quiet.enter_context(workers_print_to(self._worker_log))
+            return self._start_generator()
+
+    def _start_generator(self) -> "VllmHiddenStatesGenerator":
+        from speculators.data_generation import VllmHiddenStatesGenerator
+
         options = self.options
-        quiet = contextlib.nullcontext() if options.verbose else _quiet_imports()
-        with quiet:
-            from speculators.data_generation import VllmHiddenStatesGenerator
-        redirect = (
-            contextlib.nullcontext() if options.verbose else workers_print_to(self._worker_log)
-        )
         try:
-            with redirect:
-                return VllmHiddenStatesGenerator(
-                    str(options.model),
-                    after_layer_ids(options.capture_points),
-                    # vLLM keeps room for one token after the longest prompt.
-                    max_model_len=options.max_model_len + 1,
-                    tensor_parallel_size=options.tensor_parallel,
-                    gpu_memory_utilization=options.gpu_memory_utilization,
-                    max_num_batched_tokens=options.max_tokens_per_step,
-                    **_vllm_options(options, self.architecture),
-                )
+            return VllmHiddenStatesGenerator(
+                str(options.model),
+                after_layer_ids(options.capture_points),
+                # vLLM keeps room for one token after the longest prompt.
+                max_model_len=options.max_model_len + 1,
+                tensor_parallel_size=options.tensor_parallel,
+                gpu_memory_utilization=options.gpu_memory_utilization,
+                max_num_batched_tokens=options.max_tokens_per_step,
+                **_vllm_options(options, self.architecture),
+            )
         except ValueError as error:
             raise InputError(
                 f"vLLM refuses the target {options.model.name}: {one_line_cause(error)}"
@@ -123,10 +125,20 @@ class Engine:
         try:
             results = self._generator.generate([list(prompt_T) for prompt_T in token_ids])
         except Exception as error:
-            raise EngineError(
-                f"the target failed: {one_line_cause(error, self._worker_log)}"
-            ) from error
+            cause = self._dead_worker() or one_line_cause(error)
+            raise EngineError(f"the target failed: {cause}") from error
         return [torch.stack(result["hidden_states"], dim=1) for result in results]
+
+    def _dead_worker(self) -> str | None:
+        assert self._generator is not None
+        executor = self._generator.executor
+        if not executor.is_failed:
+            return None
+        codes = sorted({worker.proc.exitcode for worker in executor.workers} - {0, None})
+        return (
+            f"a worker process died (exit code {', '.join(map(str, codes)) or 'unknown'}): "
+            "perhaps the machine ran out of memory; take fewer tokens a step"
+        )
 
     def close(self) -> None:
         """Stops the workers and waits until they are gone; a second call does nothing."""
@@ -168,21 +180,29 @@ def _vllm_options(options: EngineOptions, architecture: TargetArchitecture) -> d
     return {
         "model_options": model_options,
         "cache_options": cache_options,
-        "load_options": {"use_tqdm_on_load": options.verbose},
         "compilation_options": compilation_options,
     }
 
 
 @contextlib.contextmanager
-def _quiet_imports() -> Iterator[None]:
-    """Silences what vLLM and speculators say on import, and their loggers for good."""
-    for name in ("speculators", "vllm", "torch.utils.cpp_extension"):
+def _quiet_libraries() -> Iterator[None]:
+    """Silences what the libraries say on import and of the configuration, and then for good."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    for name in ("speculators", "transformers", "torch.utils.cpp_extension"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
-    # vLLM configures its logger when it is imported.
-    logging.getLogger("vllm").setLevel(logging.CRITICAL)
+        # Imported here, since it sets its logger's level on import.
+        import vllm.logger  # noqa: F401
+
+        logging.getLogger("vllm").setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            # One of them configures the root logger, which is not theirs, for INFO.
+            root.setLevel(level)
+            root.handlers = handlers
 
 
 def _check_options(options: EngineOptions, architecture: TargetArchitecture) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pydantic import ValidationError
+
 _EXCEPTION = re.compile(r"(?:^|\s)((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b: .*)")
 _REPLY = re.compile(r"Worker failed with error '(.*)', please check", re.DOTALL)
 _LONGEST_CAUSE = 300
@@ -51,7 +53,9 @@ def one_line_cause(error: BaseException, log: Path | None = None) -> str:
     """Why the target failed: what the worker replied, else the last exception in its log."""
     if reply := _REPLY.search(str(error)):
         cause = reply.group(1)
-    elif log is not None and (logged := _last_exception(log)):
+    elif isinstance(error, ValidationError):
+        cause = error.errors()[0]["msg"].removeprefix("Value error, ")
+    elif log is not None and log.exists() and (logged := _last_exception(log)):
         cause = logged
     else:
         cause = f"{type(error).__name__}: {error}"

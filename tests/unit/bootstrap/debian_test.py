@@ -171,3 +171,10 @@ def test_a_killed_download_is_neither_trusted_nor_in_the_way(machine: Machine) -
     packages = fetch(machine, pins_of(pin))
     assert packages.state == "pinned"
     assert leftovers(debs) == []
+
+
+def test_a_lookup_that_fails_otherwise_is_no_expired_pin(machine: Machine) -> None:
+    pin = machine.publish("liba", "1", {"a": "A"})
+    (machine.archive / "damaged").touch()
+    with pytest.raises(BootstrapError, match="cannot look up packages: The package cache is"):
+        fetch(machine, pins_of(pin))

@@ -1,7 +1,7 @@
 """Stands in for apt-get on a fake machine: fake_apt.py ARCHIVE ARGUMENT...
 
-ARCHIVE/index.json lists the packages; files named offline, tampered and slow beside it change
-how the archive behaves.
+ARCHIVE/index.json lists the packages; files named offline, damaged, tampered and slow beside it
+change how the archive behaves.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main() -> None:
     elif words[0] == "--simulate":
         for package in index.values():
             print(f"Inst {package['name']} ({package['version']} Debian:testing [amd64])")
+    elif (archive / "damaged").exists() and words[0] == "download":
+        fail("E: The package cache is damaged")
     elif words[0] == "download":
         specs = [word for word in words[1:] if not word.startswith("-")]
         download(archive, index, specs, only_print="--print-uris" in words)

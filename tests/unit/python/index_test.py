@@ -41,6 +41,7 @@ def test_translates_what_uv_knows() -> None:
         "trusted-host": "mirror.example.org\nmore.example.org",
     }
     assert index.uv_environment(settings) == {
+        "UV_SYSTEM_CERTS": "1",
         "UV_DEFAULT_INDEX": "https://mirror.example.org/simple",
         "UV_INDEX": "https://more.example.org/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
@@ -50,5 +51,5 @@ def test_translates_what_uv_knows() -> None:
     }
 
 
-def test_a_machine_without_configuration_adds_nothing() -> None:
-    assert index.uv_environment({}) == {}
+def test_a_machine_without_configuration_adds_only_its_certificates() -> None:
+    assert index.uv_environment({}) == {"UV_SYSTEM_CERTS": "1"}

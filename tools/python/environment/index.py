@@ -35,7 +35,8 @@ def pip_settings() -> dict[str, str]:
 
 def uv_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Translates pip settings to uv's variables; local file indexes are left to pip."""
-    environment: dict[str, str] = {}
+    # Like pip on Debian, trust what the machine trusts: a mirror may have a certificate of its own.
+    environment: dict[str, str] = {"UV_SYSTEM_CERTS": "1"}
     if index := settings.get("index-url"):
         environment["UV_DEFAULT_INDEX"] = index
     extra = [url for url in settings.get("extra-index-url", "").split() if url.startswith("http")]

@@ -100,5 +100,5 @@ def _follow(process: subprocess.Popen[str], say: Callable[[str], None]) -> list[
             done_mb += size
             total = done_mb + sum(fetching.values())
             say(f"  {match[1]} {size:,.0f} MB fetched ({done_mb:,.0f} of {total:,.0f} MB)")
-        elif not line.lstrip().startswith("+ "):
+        elif not line.lstrip().startswith(("+ ", "Using CPython")):
             words.append(line)
