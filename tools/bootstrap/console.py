@@ -36,7 +36,7 @@ def download(text: str, folder: Path, total_bytes: int) -> Iterator[None]:
 
     def watch() -> None:
         while not stop.wait(interval_s):
-            line = f"[eagle3 setup]   {megabytes(_size(folder))} of {total}"
+            line = f"[eagle3 setup]   {megabytes(min(_size(folder), total_bytes))} of {total}"
             print(f"\r{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr)
             sys.stderr.flush()
 

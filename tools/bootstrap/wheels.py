@@ -53,9 +53,12 @@ def _download(pins: Sequence[Pin], stage: Path) -> dict[Pin, Path]:
     text = ", ".join(f"{pin.name} {pin.version}" for pin in pins)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     options: list[str | Path] = ["--only-binary=:all:", "--dest", folder, "-r", requirements]
-    with console.download(text, folder, sum(pin.size for pin in pins)):
-        # From the stage: Python puts the current folder first on the path of `-m`.
-        status, output = process.attempt([*command, *options], cwd=stage)
+    with console.download(text, stage, sum(pin.size for pin in pins)):
+        # From the stage: Python puts the current folder first on the path of `-m`. Into the
+        # stage too: a machine's /tmp may be too small for what pip keeps there.
+        status, output = process.attempt(
+            [*command, *options], cwd=stage, env={"TMPDIR": str(stage)}
+        )
         if status:
             raise BootstrapError(_explain(output))
     return {

@@ -3,6 +3,7 @@
 # A change of these variables makes another cache, or another rule about floating packages.
 CACHE_VARIABLES = [
     "EAGLE3_CACHE",
+    "EAGLE3_DEBIAN_MIRROR",
     "EAGLE3_STRICT",
     "HOME",
     "XDG_CACHE_HOME",

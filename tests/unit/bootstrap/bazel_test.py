@@ -113,8 +113,11 @@ def test_a_ready_prefix_needs_nothing_of_the_machine(
 ) -> None:
     start = bazel.set_up()
     machine.cut_network()
+    lock = machine.cache / "bazel/.lock"
+    lock.unlink()
     monkeypatch.setenv("PATH", "/nonexistent")
     assert bazel.set_up() == start
+    assert not lock.exists()
 
 
 def test_the_start_script_follows_the_machines_certificates(machine: Machine) -> None:

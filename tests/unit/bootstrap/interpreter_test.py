@@ -128,7 +128,13 @@ def test_launchers_work_from_a_moved_folder(machine: Machine, called: str, seen_
     interpreter.build(built)
     shutil.move(built, prefix)
     (prefix / "link to python").symlink_to(prefix / "usr/bin/python3")
-    run = subprocess.run([prefix / called, "-c", "a b"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [prefix / called, "-c", "a b"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     flags, *words = run.stdout.splitlines()
     assert flags == "111"
     assert words[0] == "--argv0"
