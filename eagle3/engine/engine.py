@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 import warnings
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 _CPU_BLOCK_SIZE = 128
 # Prompts in one step: speculators.data_generation.vllm_hidden_states_generator.MAX_NUM_SEQS
 _MAX_PROMPTS_PER_STEP = 32
+
+_FOLDER_PREFIX = "eagle3-engine-"
+# sockaddr_un.sun_path, less the zero byte at its end; see unix(7).
+_LONGEST_SOCKET_PATH = 107
+# "/" + prefix + 8 random letters + "/" + the UUID by which vLLM names a socket.
+_LONGEST_SOCKET_NAME = 1 + len(_FOLDER_PREFIX) + 8 + 1 + 36
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,14 @@ class Engine:
         self.options = options
         self.architecture = read_architecture(options.model)
         _check_options(options, self.architecture)
+        self._folder = _engine_folder()
         set_environment(
-            self.architecture, options.tensor_parallel, options.max_model_len, options.verbose
+            self.architecture,
+            options.tensor_parallel,
+            options.max_model_len,
+            sockets=self._folder,
+            verbose=options.verbose,
         )
-        self._log_folder = Path(tempfile.mkdtemp(prefix="eagle3-engine-"))
         self._generator: VllmHiddenStatesGenerator | None = None
         try:
             self._generator = self._start()
@@ -107,7 +118,7 @@ class Engine:
 
     @property
     def _worker_log(self) -> Path:
-        return self._log_folder / "workers.log"
+        return self._folder / "workers.log"
 
     def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
         """Runs the prompts and returns their hidden_states_TLH, in the order of the prompts.
@@ -134,7 +145,7 @@ class Engine:
         executor = self._generator.executor
         if not executor.is_failed:
             return None
-        codes = sorted({worker.proc.exitcode for worker in executor.workers} - {0, None})
+        codes = sorted({code for worker in executor.workers if (code := worker.proc.exitcode)})
         return (
             f"a worker process died (exit code {', '.join(map(str, codes)) or 'unknown'}): "
             "perhaps the machine ran out of memory; take fewer tokens a step"
@@ -145,7 +156,7 @@ class Engine:
         if self._generator is not None:
             self._generator.shutdown()
             self._generator = None
-        shutil.rmtree(self._log_folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +168,16 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _engine_folder() -> Path:
+    """A folder of this engine alone, for its sockets and its workers' log.
+
+    A socket's path holds 107 bytes, and the user's temporary folder may be longer.
+    """
+    usual = tempfile.gettempdir()
+    fits = len(os.fsencode(usual)) + _LONGEST_SOCKET_NAME <= _LONGEST_SOCKET_PATH
+    return Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=usual if fits else "/tmp"))
 
 
 def _vllm_options(options: EngineOptions, architecture: TargetArchitecture) -> dict[str, Any]:

@@ -19,13 +19,20 @@ def runs_on_cpu() -> bool:
 
 
 def set_environment(
-    architecture: TargetArchitecture, tensor_parallel: int, max_model_len: int, verbose: bool
+    architecture: TargetArchitecture,
+    tensor_parallel: int,
+    max_model_len: int,
+    *,
+    sockets: Path,
+    verbose: bool,
 ) -> None:
     """Sets the variables for one engine; call it before vLLM is imported and its workers start.
 
-    `max_model_len` is the longest prompt in tokens.
+    `max_model_len` is the longest prompt in tokens; `sockets` the folder where the engine and its
+    workers meet.
     """
     os.environ.update(_always(verbose))
+    os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
     for name, value in _caches().items():
         os.environ.setdefault(name, value)
     if runs_on_cpu():
@@ -53,19 +60,16 @@ def _always(verbose: bool) -> dict[str, str]:
 
 
 def _caches() -> dict[str, str]:
-    """Cache folders for a user without a home that can be written, as in a container.
-
-    torch asks for the user's name to find its own, and a uid without a passwd entry has none.
-    """
-    home = Path.home() if "HOME" in os.environ else None
-    if home is not None and os.access(home, os.W_OK):
-        cache = home / ".cache"
-    else:
-        cache = Path(tempfile.gettempdir(), f"eagle3-cache-{os.getuid()}")
-    return {
+    """Where to cache for a user without a home that can be written, as in a container."""
+    # torch asks for the user's name, and a uid without a passwd entry has none.
+    user = {"USER": str(os.getuid())}
+    if "HOME" in os.environ and os.access(os.environ["HOME"], os.W_OK):
+        return user
+    cache = Path(tempfile.gettempdir(), f"eagle3-cache-{os.getuid()}")
+    return user | {
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
-        "USER": str(os.getuid()),
+        "HF_HOME": str(cache / "huggingface"),
     }
 
 

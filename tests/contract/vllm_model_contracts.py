@@ -15,6 +15,7 @@ from tests.contract.relying import (
     P13,
     P19,
     P24,
+    P26,
     WORKER,
 )
 
@@ -94,14 +95,12 @@ STACKS = (
     ),
     *(
         Contract(
-            f"{stack}.forward",
-            Does("hands a layer the stream second", "layer(positions, hidden_states, ...)"),
+            f"{layer}.forward",
+            Call("hidden_states=", "positions=", "residual="),
             (WORKER, P24),
-            "capture point 0 is the second argument of the first layer",
+            "capture point 0 is what the first layer is given by this name",
         )
-        # gpt-oss hands the stream over first.
-        for _, stack, _ in FAMILIES
-        if "GptOss" not in stack
+        for _, _, layer in FAMILIES
     ),
     *(
         Contract(
@@ -120,7 +119,7 @@ STACKS = (
     Contract(
         f"{MINICPM}:MiniCPMDecoderLayer.forward",
         Does("hands on the whole stream and no residual", "return hidden_states, None"),
-        (WORKER, P05),
+        (WORKER, P26),
         "there is nothing to add to the stream",
     ),
     Contract(

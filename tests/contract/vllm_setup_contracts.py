@@ -211,8 +211,15 @@ PLATFORM = (
             "VLLM_LOGGING_LEVEL",
             "VLLM_MLA_DISABLE",
             "VLLM_NO_USAGE_STATS",
+            "VLLM_RPC_BASE_PATH",
             "VLLM_WORKER_MULTIPROC_METHOD",
         )
+    ),
+    Contract(
+        "vllm.logger:",
+        Does("sets its logger up on import", "_configure_vllm_root_logger()"),
+        (ENGINE,),
+        "the level that the engine sets after the import would be set back",
     ),
     Contract(
         "vllm.v1.worker.cpu_worker:CPUWorker.init_device",

@@ -26,8 +26,9 @@ def test_speculators_imports_with_the_engine() -> None:
 
 
 def test_torch_has_code_for_hopper_and_blackwell() -> None:
-    built_for = torch._C._cuda_getArchFlags().split()
-    assert {"sm_90", "sm_100", "sm_120"} <= set(built_for)
+    built_for = torch._C._cuda_getArchFlags()
+    assert built_for
+    assert {"sm_90", "sm_100", "sm_120"} <= set(built_for.split())
 
 
 @pytest.mark.parametrize("kernels", ["vllm._C", "vllm._moe_C", "vllm.vllm_flash_attn"])

@@ -26,4 +26,5 @@ SPECULATORS_PATCHES = [
     "//third_party/speculators:patches/23-rows-as-bytes.patch",
     "//third_party/speculators:patches/24-embedding-output.patch",
     "//third_party/speculators:patches/25-wait-without-spinning.patch",
+    "//third_party/speculators:patches/26-stream-without-residual.patch",
 ]

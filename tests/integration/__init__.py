@@ -1,0 +1,1 @@
+"""The real engine on the CPU."""

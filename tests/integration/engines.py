@@ -1,0 +1,42 @@
+"""Engines for tests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from eagle3.engine.architecture import read_architecture
+from eagle3.engine.engine import Engine, EngineOptions
+
+
+def all_capture_points(model: Path) -> tuple[int, ...]:
+    """Every capture point of a target, from the embedding's output to the last layer's."""
+    return tuple(range(read_architecture(model).num_layers + 1))
+
+
+@contextmanager
+def running_engine(
+    model: Path, capture_points: tuple[int, ...] | None = None, **options: Any
+) -> Iterator[Engine]:
+    """An engine that captures every point by default, and whose processes are gone afterwards."""
+    points = all_capture_points(model) if capture_points is None else capture_points
+    with Engine(EngineOptions(model, points, **options)) as engine:
+        yield engine
+    assert worker_processes() == []
+
+
+def generator_of(engine: Engine) -> Any:
+    """speculators' generator inside a running engine."""
+    assert engine._generator is not None
+    return engine._generator
+
+
+def worker_processes() -> list[str]:
+    """Children of this process, zombies too, but for the one that tracks shared memory."""
+    return [
+        f"{child.pid} {child.status()}"
+        for child in psutil.Process().children(recursive=True)
+        if "resource_tracker" not in " ".join(child.cmdline())
+    ]
