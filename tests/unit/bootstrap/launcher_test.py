@@ -35,7 +35,7 @@ def set_up(launcher: Path, code: str) -> None:
 
 
 def run(launcher: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {"PATH": os.environ["PATH"], **environment}
+    settings = {"PATH": os.environ["PATH"]} | environment
     return subprocess.run([launcher, *arguments], env=settings, capture_output=True, text=True)
 
 
@@ -58,6 +58,17 @@ def test_the_bazel_that_bazelisk_chose_is_used_without_a_set_up(
 def test_a_user_is_named_where_the_environment_has_none(launcher: Path) -> None:
     user = run(launcher).stdout.splitlines()[1]
     assert user.removeprefix("USER=") != ""
+
+
+def test_a_user_that_the_machine_does_not_know_goes_by_number(
+    launcher: Path, tmp_path: Path
+) -> None:
+    """`id -un` prints the number there, and fails all the same."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    write_program(programs / "id", '#!/bin/sh\necho 1234\n[ "$1" = -u ]\n')
+    done = run(launcher, PATH=f"{programs}:{os.environ['PATH']}")
+    assert done.stdout.splitlines() == ["pinned", "USER=1234"]
 
 
 def test_a_failed_set_up_ends_it_with_its_exit_code(launcher: Path) -> None:
