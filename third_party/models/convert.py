@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+# torch asks for the user's name on import; an action has no USER, and a uid may have no entry.
+os.environ.setdefault("USER", "nobody")
 # Neither a hub nor a log line is wanted in a build action.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
