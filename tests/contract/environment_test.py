@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 from functools import cache
@@ -23,7 +24,7 @@ HOST_LIBRARIES = ("libcuda.", "libnvidia-", "libfribidi.")
 # Administrators' tools write their own certificates behind the public ones wherever they find them.
 MACHINE_ADDS_TO = "certifi/cacert.pem"
 UNCHECKED = (1).to_bytes(4, "little")
-HOST = ("/usr/", "/lib/", "/lib64/", str(Path.home() / ".local"))
+HOST = ("/usr/", "/lib/", "/lib64/", os.path.expanduser("~/.local"))
 
 
 @cache

@@ -8,6 +8,8 @@ import pytest
 
 def main(arguments: list[str]) -> int:
     """Returns pytest's exit code; no test found (5) is a failure like any other."""
+    # torch asks for the user's name on import, and a container's user may have none.
+    os.environ.setdefault("USER", "nobody")
     options = [
         "--import-mode=importlib",
         "--rootdir=.",
