@@ -8,8 +8,9 @@ import pytest
 
 def main(arguments: list[str]) -> int:
     """Returns pytest's exit code; no test found (5) is a failure like any other."""
-    # torch asks for the user's name on import, and a container's user may have none.
-    os.environ.setdefault("USER", "nobody")
+    # torch asks for the user's name on import. A container's user may have none, and then Bazel
+    # sets USER to nothing.
+    os.environ["USER"] = os.environ.get("USER") or "nobody"
     options = [
         "--import-mode=importlib",
         "--rootdir=.",
