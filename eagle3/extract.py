@@ -5,6 +5,10 @@ Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the t
 """
 
 import json
+import os
+import re
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +18,21 @@ from eagle3.command import Command, run, shipped_path, stdout_for_result_only, u
 from eagle3.errors import InputError
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.progress import Progress
+from eagle3.store.part import Part, parse_part, part_of_process
 
 if TYPE_CHECKING:
     from eagle3.extraction.extract import ExtractionReport
 
 _SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _SHIPPED_DATA = "examples/conversations.jsonl"
+_UNITS = {"": 1}
+_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)}
+_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
 _HELP = """Extract hidden states from a running target model.
 
-The target runs in vLLM; the residual stream after the chosen layers is written, one file a
-sample, to the output folder. All input is checked before the target is started. The same command
-again goes on where it stopped.
+The target runs in vLLM; the residual stream after the chosen layers is written to shards in the
+output folder. All input is checked before the target is started. The same command again goes on
+where it stopped.
 
 \b
 Exit codes:
@@ -48,6 +56,21 @@ def _parse_layers(
         raise click.BadParameter(
             f"{value!r} is not whole numbers with commas between, such as 2,30,58,60"
         ) from None
+
+
+def _parse_size(context: click.Context, option: click.Parameter, value: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([KMGT]iB|[kMGT]B|)", value)
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not size:
+        raise click.BadParameter(f"{value!r} is not a size such as 1GiB or 256MiB")
+    return size
+
+
+def _parse_part(context: click.Context, option: click.Parameter, value: str | None) -> Part:
+    try:
+        return part_of_process(os.environ) if value is None else parse_part(value)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
@@ -109,7 +132,34 @@ def _parse_layers(
     default=0.8,
     help="Share of each GPU's memory for the target (no effect on a CPU).",
 )
+@click.option(
+    "--shard-size",
+    "shard_bytes",
+    callback=_parse_size,
+    default="1GiB",
+    metavar="SIZE",
+    help="Size of a shard, such as 256MiB; what a shard holds is committed together.",
+)
+@click.option(
+    "--shard",
+    "part",
+    callback=_parse_part,
+    metavar="I/N",
+    show_default="as torchrun or SLURM say, else 0/1",
+    help="Do share I of N of the work, for N machines that write to one folder.",
+)
+@click.option(
+    "--on-bad",
+    type=click.Choice(["fail", "quarantine"]),
+    default="fail",
+    help="States with NaN, zero, constant or doubled rows: stop, or set the sample aside.",
+)
 @click.option("--truncate", is_flag=True, help="Cut samples longer than --max-model-len.")
+@click.option(
+    "--trust-remote-code",
+    is_flag=True,
+    help="Run the Python code that the target's folder brings (Kimi-K2.5); read it before.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
 def extract(model: str, data: str | None, out: str, as_json: bool, **options: Any) -> None:
@@ -120,6 +170,7 @@ def extract(model: str, data: str | None, out: str, as_json: bool, **options: An
         model=_find_model(model),
         data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
         out=user_path(out),
+        command=shlex.join(["extract", *sys.argv[1:]]),
         **options,
     )
     with stdout_for_result_only():
@@ -150,6 +201,7 @@ def _as_json(report: "ExtractionReport") -> str:
             "tokens_per_s": report.tokens_per_s and round(report.tokens_per_s, 1),
             "layers": report.layers,
             "shape": report.shape,
+            "quarantined": report.quarantined,
             "out": str(report.out),
         }
     )
@@ -164,12 +216,13 @@ def _as_table(report: "ExtractionReport") -> str:
         "layers": ", ".join(map(str, report.layers)),
         "shape": f"[T, {report.shape[1]}, {report.shape[2]}] bfloat16 a sample",
         "bytes": f"{report.size:,}",
+        "set aside": f"{report.quarantined:,} (quarantine.jsonl)" if report.quarantined else "0",
         "where": str(report.out),
     }
     table = "\n".join(f"{name:<10}{value}" for name, value in rows.items())
     return (
-        f"{table}\n\nnext: your own conversations, or your own target with --model FOLDER\n"
-        "  tools/bazel run //eagle3:extract -- --data FILE.jsonl --out FOLDER"
+        f"{table}\n\nnext: look at what is in it, and check every byte with --verify\n"
+        f"  tools/bazel run //eagle3:inspect -- {shlex.quote(str(report.out))}"
     )
 
 

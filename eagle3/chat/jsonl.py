@@ -1,4 +1,4 @@
-"""Reads JSONL files line by line, so that every complaint can name its line."""
+"""Reads JSONL line by line, so that every complaint can name its line."""
 
 import json
 from collections.abc import Iterator
@@ -11,16 +11,10 @@ from eagle3.errors import InputError
 
 @dataclass(frozen=True)
 class Record:
-    """One JSON object of a JSONL file."""
+    """One row of a data file. `place` (`FILE:LINE`) begins every message about it."""
 
-    path: Path
-    line: int
+    place: str
     fields: dict[str, Any]
-
-    @property
-    def place(self) -> str:
-        """`FILE:LINE`, the start of every message about this record."""
-        return f"{self.path.name}:{self.line}"
 
 
 def read_jsonl(path: Path, limit: int | None = None) -> Iterator[Record]:
@@ -37,7 +31,7 @@ def read_jsonl(path: Path, limit: int | None = None) -> Iterator[Record]:
                     return
                 if not line.strip():
                     continue
-                yield Record(path, number, _parse(line.rstrip(b"\r\n"), f"{path.name}:{number}"))
+                yield parse_line(line, f"{path.name}:{number}")
                 records += 1
     except OSError as error:
         raise InputError(
@@ -45,9 +39,10 @@ def read_jsonl(path: Path, limit: int | None = None) -> Iterator[Record]:
         ) from error
 
 
-def _parse(line: bytes, place: str) -> dict[str, Any]:
+def parse_line(line: bytes, place: str) -> Record:
+    """Reads one line; raises InputError where it is not a JSON object in UTF-8."""
     try:
-        value = json.loads(line.decode("utf-8"))
+        value = json.loads(line.rstrip(b"\r\n").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{place}: not UTF-8 (byte {error.start + 1} of the line)") from error
     except json.JSONDecodeError as error:
@@ -55,6 +50,9 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
             f"{place}: not valid JSON: {error.msg} at column {error.colno}; "
             "each line must hold one whole JSON object"
         ) from error
+    # Lines that nest deeper than Python's stack.
+    except RecursionError as error:
+        raise InputError(f"{place}: nested too deeply") from error
     if not isinstance(value, dict):
         raise InputError(f"{place}: a JSON object is needed here, not {type(value).__name__}")
-    return value
+    return Record(place, value)

@@ -41,6 +41,7 @@ class EngineOptions:
 
     `max_model_len` is the longest prompt in tokens, and a longer prompt than
     `max_tokens_per_step` runs in several steps. `gpu_memory_utilization` has no effect on a CPU.
+    `trust_remote_code` lets the target's folder bring Python code that is run.
     Only with `verbose` does what the libraries and the workers say reach the terminal.
     """
 
@@ -51,6 +52,7 @@ class EngineOptions:
     max_tokens_per_step: int = 2048
     gpu_memory_utilization: float = 0.8
     seed: int = 0
+    trust_remote_code: bool = False
     verbose: bool = False
 
 
@@ -183,6 +185,7 @@ def _engine_folder() -> Path:
 def _vllm_options(options: EngineOptions, architecture: TargetArchitecture) -> dict[str, Any]:
     model_options: dict[str, Any] = {
         "seed": options.seed,
+        "trust_remote_code": options.trust_remote_code,
         # Stored states are bfloat16, and float16 changes the residual stream of DeepSeek.
         "dtype": "bfloat16",
     }
@@ -239,6 +242,13 @@ def _check_options(options: EngineOptions, architecture: TargetArchitecture) -> 
     for name in ("tensor_parallel", "max_model_len", "max_tokens_per_step"):
         if getattr(options, name) < 1:
             raise InputError(f"{name} must be at least 1, not {getattr(options, name)}")
+    if architecture.modality is not None and not options.trust_remote_code:
+        # vllm/model_executor/models/kimi_k25.py (0.16.0) trusts the image processor's code
+        # whatever its ModelConfig says, so what vLLM does not ask must be asked here.
+        raise InputError(
+            f"for this target vLLM runs the Python code in {options.model}: read it, then give "
+            "--trust-remote-code (trust_remote_code)"
+        )
     positions = architecture.max_position_embeddings
     if positions is not None and options.max_model_len > positions:
         raise InputError(

@@ -1,8 +1,8 @@
-"""Batches that fill the target's steps."""
+"""Batches that fill the target's steps, and shards that are filled with batches."""
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from eagle3.store.sample import Sample
 
@@ -32,3 +32,22 @@ def fill_batches(samples: Iterable[Sample], max_tokens: int) -> list[list[Sample
             fitting = bisect_right(lengths, room)
         batches.append(batch)
     return batches
+
+
+def fill_shards(
+    batches: Iterable[list[Sample]], shard_bytes: int, size: Callable[[Sample], int]
+) -> list[list[list[Sample]]]:
+    """Cuts `batches`, in their order, into shards of at most `shard_bytes` bytes.
+
+    `size` tells the bytes of a sample. A batch that is larger than `shard_bytes` is a shard.
+    """
+    shards: list[list[list[Sample]]] = []
+    room = 0
+    for batch in batches:
+        needed = sum(map(size, batch))
+        if needed > room:
+            shards.append([])
+            room = shard_bytes
+        shards[-1].append(batch)
+        room -= needed
+    return shards

@@ -12,17 +12,19 @@ from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
 from eagle3.extraction.size import readable_size
 from eagle3.progress import Progress
+from eagle3.store.manifest import MANIFEST
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
 
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What lies in `out` now.
+    """What lies in `out` now, the parts of other runs included.
 
     `layers` are in the convention that was asked for, `shape` is [tokens, L, H] of all samples
-    together, `size` is the bytes of their files. `tokens_per_s` is the rate of this run without
-    the start of the target, None where everything was there already.
+    together, `size` is the bytes of their shards. `tokens_per_s` is the rate of this run without
+    the start of the target, None where everything was there already. `quarantined` counts the
+    samples that were set aside.
     """
 
     samples: int
@@ -31,6 +33,7 @@ class ExtractionReport:
     layers: tuple[int, ...]
     shape: tuple[int, int, int]
     size: int
+    quarantined: int
     out: Path
 
 
@@ -41,18 +44,44 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
     """
     plan = plan_extraction(request)
     _announce(plan, request, progress)
-    tokens_per_s = _run(plan, request, progress) if plan.missing else None
+    try:
+        tokens_per_s = _run(plan, request, progress) if plan.missing else _finish(plan)
+    except (Eagle3Error, KeyboardInterrupt):
+        _tell_what_is_safe(plan, request, progress)
+        raise
     store = StoreReader(request.out)
-    dataset = plan.manifest.dataset
+    tokens = store.tokens
+    if store.quarantined:
+        progress.say(
+            f"out: samples set aside as unfit: {len(store.quarantined):,}, see quarantine.jsonl"
+        )
     return ExtractionReport(
-        samples=dataset.samples,
-        tokens=dataset.tokens,
+        samples=len(store.ids),
+        tokens=tokens,
         tokens_per_s=tokens_per_s,
         layers=_layers(plan, request),
-        shape=(dataset.tokens, len(plan.capture_points), plan.architecture.hidden_size),
+        shape=(tokens, len(plan.capture_points), plan.architecture.hidden_size),
         size=store.size,
+        quarantined=len(store.quarantined),
         out=request.out,
     )
+
+
+def _finish(plan: ExtractionPlan) -> None:
+    """Commits what a killed run left whole, where that was all that was missing."""
+    with StoreWriter(plan.store, plan.manifest):
+        pass
+
+
+def _tell_what_is_safe(
+    plan: ExtractionPlan, request: ExtractionRequest, progress: Progress
+) -> None:
+    if (plan.store / MANIFEST).exists():
+        committed = len(StoreReader(request.out).ids)
+        progress.say(
+            f"out: {committed:,} of {plan.manifest.dataset.samples:,} samples are committed; "
+            "the same command goes on from there"
+        )
 
 
 def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> float:
@@ -64,6 +93,7 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
         max_tokens_per_step=request.max_tokens_per_step,
         gpu_memory_utilization=request.gpu_memory_utilization,
         seed=request.seed,
+        trust_remote_code=request.trust_remote_code,
         verbose=request.verbose,
     )
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
@@ -71,27 +101,19 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
         engine = Engine(options)
     with (
         engine,
-        StoreWriter(request.out, plan.manifest) as store,
+        StoreWriter(plan.store, plan.manifest) as store,
         progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
     ):
         began = time.monotonic()
-        try:
-            run_extraction(
-                plan,
-                engine,
-                store,
-                request.max_tokens_per_step,
-                on_commit=lambda batch: bar.advance(
-                    samples=len(batch), tokens=sum(len(sample.input_ids) for sample in batch)
-                ),
-            )
-        except (Eagle3Error, KeyboardInterrupt):
-            committed = len(StoreReader(request.out).ids)
-            progress.say(
-                f"out: {committed:,} of {plan.manifest.dataset.samples:,} samples are committed; "
-                "the same command goes on from there"
-            )
-            raise
+        run_extraction(
+            plan,
+            request,
+            engine,
+            store,
+            on_batch=lambda batch: bar.advance(
+                samples=len(batch), tokens=sum(len(sample.input_ids) for sample in batch)
+            ),
+        )
         return tokens / (time.monotonic() - began)
 
 
@@ -115,7 +137,9 @@ def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progre
         f"layers: {_join(_layers(plan, request))} ({request.layer_convention}), "
         f"capture points {_join(plan.capture_points)}"
     )
-    present = dataset.samples - len(plan.missing)
+    if request.part.count > 1:
+        progress.say(f"part: {request.part} of the work, into {plan.store.name}")
+    present = sum(sample.id in plan.done for sample in planned.samples)
     if present:
         progress.say(f"out: {present:,} of {dataset.samples:,} samples are already there")
     if plan.missing:

@@ -12,24 +12,32 @@ from eagle3.extraction.samples import PlannedSamples, read_samples
 from eagle3.extraction.size import readable_size
 from eagle3.extraction.stack import running_stack
 from eagle3.extraction.target import identify_target
+from eagle3.preparation.target import tokenizer_digest
 from eagle3.store.manifest import DatasetIdentity, Manifest
-from eagle3.store.plan import plan_store
+from eagle3.store.plan import Holdings, plan_store
 from eagle3.store.sample import Sample, dataset_digest
 
 _DEFAULT_MAX_MODEL_LEN = 2048
-# The header of a sample's file, its line in the index and the rest of its last disk block.
-_OVERHEAD_BYTES_PER_SAMPLE = 8192
+# A sample's lines in index and journal; and a shard's header and the rest of its last disk block.
+_OVERHEAD_BYTES_PER_SAMPLE = 512
+_OVERHEAD_BYTES_PER_SHARD = 16384
 
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """`missing` are the samples that are not committed in the output folder yet."""
+    """`missing` are the samples of this run's part that are not done yet.
+
+    `store` is the folder in the output folder to which this run writes, and `done` what lies in
+    all of the output folder.
+    """
 
     architecture: TargetArchitecture
     capture_points: tuple[int, ...]
     max_model_len: int
     planned: PlannedSamples
     manifest: Manifest
+    store: Path
+    done: Holdings
     missing: tuple[Sample, ...]
     bytes_needed: int
     bytes_free: int
@@ -52,9 +60,11 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         vocab_size=architecture.vocab_size,
         max_model_len=max_model_len,
         truncate=request.truncate,
+        trust_remote_code=request.trust_remote_code,
     )
     manifest = Manifest(
         target=target,
+        tokenizer_sha256=tokenizer_digest(request.model),
         dataset=DatasetIdentity(
             sha256=dataset_digest(planned.samples),
             samples=len(planned.samples),
@@ -63,13 +73,15 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         stack=running_stack(),
         capture_points=capture_points,
         hidden_size=architecture.hidden_size,
+        command=request.command,
     )
-    committed = plan_store(request.out, manifest)
-    missing = tuple(sample for sample in planned.samples if sample.id not in committed)
-    bytes_needed = sum(
-        manifest.states_bytes(len(sample.input_ids)) + _OVERHEAD_BYTES_PER_SAMPLE
-        for sample in missing
+    done = plan_store(request.out, manifest, request.part)
+    missing = tuple(
+        sample
+        for sample in planned.samples
+        if request.part.holds(sample.id) and sample.id not in done
     )
+    bytes_needed = _bytes_needed(missing, manifest, request.shard_bytes)
     bytes_free = _bytes_free(request.out)
     if bytes_needed > bytes_free:
         raise StoreError(
@@ -82,6 +94,8 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         max_model_len,
         planned,
         manifest,
+        request.part.folder(request.out),
+        done,
         missing,
         bytes_needed,
         bytes_free,
@@ -108,6 +122,14 @@ def _max_model_len(request: ExtractionRequest, architecture: TargetArchitecture)
             "of the target; lower it"
         )
     return request.max_model_len
+
+
+def _bytes_needed(missing: tuple[Sample, ...], manifest: Manifest, shard_bytes: int) -> int:
+    if not missing:
+        return 0
+    tensors = sum(manifest.states_bytes(len(sample.input_ids)) for sample in missing)
+    shards = 1 + tensors // shard_bytes
+    return tensors + len(missing) * _OVERHEAD_BYTES_PER_SAMPLE + shards * _OVERHEAD_BYTES_PER_SHARD
 
 
 def _bytes_free(folder: Path) -> int:

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
+from eagle3.store.part import Part
+
+OnBad = Literal["fail", "quarantine"]
 
 
 @dataclass(frozen=True)
@@ -11,8 +15,10 @@ class ExtractionRequest:
     """One field an option of the command; all paths are absolute.
 
     `layers` None: the default capture points. `max_model_len` None: 2,048 tokens, or what the
-    target can take if that is less. `limit` None: all lines of the data. `verbose`: the target's
-    own log goes to stderr.
+    target can take if that is less. `limit` None: all lines of the data. `trust_remote_code`: code
+    in the target's folder may be run. `verbose`: the target's own log goes to stderr. `part` is
+    the share of the work that this run does, `shard_bytes` the size of a shard, `on_bad` what to
+    do with states that no healthy target gives, and `command` the command line, for the manifest.
     """
 
     model: Path
@@ -27,4 +33,9 @@ class ExtractionRequest:
     limit: int | None
     truncate: bool
     seed: int
+    trust_remote_code: bool
     verbose: bool
+    part: Part
+    shard_bytes: int
+    on_bad: OnBad
+    command: str

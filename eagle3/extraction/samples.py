@@ -1,11 +1,14 @@
-"""The samples of a data file: checked against the target, cut to length, each only once."""
+"""The samples of the data: checked against the target, cut to length, each only once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3.chat.data import read_token_sequences
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import InputError
+from eagle3.preparation.dataset import read_dataset, read_description
+from eagle3.preparation.target import tokenizer_digest
 from eagle3.store.sample import Sample
 
 
@@ -31,17 +34,19 @@ def read_samples(
     vocab_size: int,
     max_model_len: int,
     truncate: bool,
+    trust_remote_code: bool = False,
 ) -> PlannedSamples:
-    """Reads at most `limit` lines of `data` into samples of at most `max_model_len` tokens.
+    """Reads at most `limit` samples of `data`, each of at most `max_model_len` tokens.
 
-    Raises InputError for a line that cannot become a sample, for a token id outside the
-    vocabulary and, without `truncate`, for samples that are too long.
+    `data` is a JSONL file or a folder that a preparation wrote. Raises InputError for a line that
+    cannot become a sample, for a folder that was prepared for another tokenizer, for a token id
+    outside the vocabulary and, without `truncate`, for samples that are too long.
     """
     samples: list[Sample] = []
     places: dict[str, str] = {}
     duplicates = 0
     too_long: list[TokenSequence] = []
-    for sequence in read_token_sequences(data, model, limit):
+    for sequence in _read_sequences(data, model, limit, trust_remote_code):
         _check_vocabulary(sequence, vocab_size)
         if len(sequence.input_ids) > max_model_len:
             too_long.append(sequence)
@@ -64,6 +69,20 @@ def read_samples(
     if not samples:
         raise InputError(f"no samples in {data}; give a JSONL file with --data")
     return PlannedSamples(tuple(samples), places, duplicates, len(too_long))
+
+
+def _read_sequences(
+    data: Path, model: Path, limit: int | None, trust_remote_code: bool
+) -> Iterator[TokenSequence]:
+    if not data.is_dir():
+        return read_token_sequences(data, model, limit, trust_remote_code=trust_remote_code)
+    made_for = read_description(data)["target"]
+    if made_for["tokenizer_sha256"] != tokenizer_digest(model):
+        raise InputError(
+            f"{data} was prepared for {made_for['name']}, whose tokenizer or template differs from "
+            f"that of {model.name}; prepare it again with this --model"
+        )
+    return read_dataset(data, limit)
 
 
 def _check_vocabulary(sequence: TokenSequence, vocab_size: int) -> None:

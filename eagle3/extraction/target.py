@@ -17,7 +17,7 @@ def identify_target(model: Path) -> TargetIdentity:
     """
     try:
         return TargetIdentity(
-            name=model.name,
+            path=str(model),
             config_sha256=hashlib.sha256((model / "config.json").read_bytes()).hexdigest(),
             weights_sha256=_digest_weights(model),
         )

@@ -1,19 +1,35 @@
 """File operations that survive a kill and a power cut."""
 
 import os
+import shutil
+from collections.abc import Buffer
 from pathlib import Path
 
 PARTIAL = ".partial"
 
 
+def partial_path(path: Path) -> Path:
+    """Where a file is written before it is renamed to `path`."""
+    return path.with_name(path.name + PARTIAL)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Makes `path` appear with all of `content`, or not at all; `sync_folder` makes it last."""
-    partial = path.with_name(path.name + PARTIAL)
+    partial = partial_path(path)
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     partial.rename(path)
+
+
+def write_at(descriptor: int, content: Buffer, position: int) -> None:
+    """Writes all of `content`; one call of the system takes 2 GiB at most, or less if it likes."""
+    rest = memoryview(content).cast("B")
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        rest = rest[written:]
+        position += written
 
 
 def sync_folder(folder: Path) -> None:
@@ -23,3 +39,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Makes `target` a file of the same content; not a byte is copied where links are known."""
+    try:
+        os.link(source, target)
+    except OSError:
+        with source.open("rb") as content, target.open("wb") as copy:
+            shutil.copyfileobj(content, copy, 16 * 1024 * 1024)
+            copy.flush()
+            os.fsync(copy.fileno())

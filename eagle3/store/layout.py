@@ -1,12 +1,26 @@
-"""Where things lie in a store's folder, and the tensors of a sample's file."""
+"""The names of the files in a store's folder and of the tensors in a shard."""
 
+import re
 from pathlib import Path
 
-SAMPLES = "samples"
+HIDDEN_STATES = "hidden_states"
 INPUT_IDS = "input_ids"
 LOSS_MASK = "loss_mask"
-HIDDEN_STATES = "hidden_states"
+SAMPLE_OFFSETS = "sample_offsets"
+
+_SHARD = re.compile(r"shard-(\d{5,})\.safetensors")
 
 
-def sample_path(folder: Path, sample_id: str) -> Path:
-    return folder / SAMPLES / f"{sample_id}.safetensors"
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}.safetensors"
+
+
+def journal_path(shard: Path) -> Path:
+    """The notes on a shard in work, beside it."""
+    return shard.with_suffix(".journal")
+
+
+def next_shard_number(folder: Path) -> int:
+    """The first number that no shard in `folder`, committed or in work, has had."""
+    numbers = (_SHARD.match(path.name) for path in folder.iterdir())
+    return max((int(number[1]) + 1 for number in numbers if number), default=0)

@@ -1,21 +1,24 @@
-"""The manifest: all that must be equal for states to belong together."""
+"""The manifest: all that must be equal for states to belong together, and what was counted."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eagle3.errors import StoreError
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
 class TargetIdentity:
-    """`config_sha256` is of config.json; `weights_sha256` of blocks drawn from the weights."""
+    """`config_sha256` is of config.json; `weights_sha256` of blocks drawn from the weights.
 
-    name: str
+    `path` is where the model lay; it is no part of its identity.
+    """
+
+    path: str = field(compare=False)
     config_sha256: str
     weights_sha256: str
 
@@ -40,27 +43,49 @@ class StackIdentity:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What lies in the folder; `bytes` are of its shards, `quarantined` is by kind of fault."""
+
+    samples: int
+    tokens: int
+    shards: int
+    bytes: int
+    quarantined: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """What a store holds: hidden states [T, L, H] with L = len(capture_points)."""
+    """What a store holds: hidden states [T, L, H] with L = len(capture_points).
+
+    `tokenizer_sha256` is over the files that make token ids of text. `command` is the command
+    line of the first run and `counts` is written when a run ends; neither takes part in a
+    comparison.
+    """
 
     target: TargetIdentity
+    tokenizer_sha256: str
     dataset: DatasetIdentity
     stack: StackIdentity
     capture_points: tuple[int, ...]
     hidden_size: int
     dtype: str = "bfloat16"
     norm_applied: bool = False
+    command: str = field(default="", compare=False)
+    counts: Counts | None = field(default=None, compare=False)
 
     def states_bytes(self, tokens: int) -> int:
         """Size of the tensors of a sample of `tokens` tokens: states, ids and mask."""
-        return tokens * (len(self.capture_points) * self.hidden_size * 2 + 2 * 8)
+        return tokens * (len(self.capture_points) * self.hidden_size * 2 + 8 + 1)
 
     def to_json(self) -> str:
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=2) + "\n"
 
     def difference(self, other: "Manifest") -> str | None:
-        """The first field in which `other` differs, as `name: theirs, not ours`; else None."""
-        return _first_difference(asdict(self), asdict(other))
+        """The first field in which `other` differs, as `name is theirs there and ours here`.
+
+        None where the states of both belong together.
+        """
+        return _first_difference(_identity(self), _identity(other))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -77,17 +102,29 @@ def read_manifest(folder: Path) -> Manifest:
                 f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
                 "use the program that wrote it"
             )
+        counts = fields.pop("counts")
         return Manifest(
             target=TargetIdentity(**fields.pop("target")),
             dataset=DatasetIdentity(**fields.pop("dataset")),
             stack=StackIdentity(**fields.pop("stack")),
             capture_points=tuple(fields.pop("capture_points")),
+            counts=Counts(**counts) if counts is not None else None,
             **fields,
         )
     except FileNotFoundError as error:
         raise StoreError(f"{folder} holds no states: there is no {MANIFEST}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged ({error}); extract into another folder") from error
+
+
+def _identity(manifest: Manifest) -> dict[str, Any]:
+    """All fields but those that tell where and when a run took place."""
+    fields: dict[str, Any] = asdict(manifest)
+    target: dict[str, Any] = fields["target"]
+    for circumstances, names in ((fields, ("command", "counts")), (target, ("path",))):
+        for name in names:
+            del circumstances[name]
+    return fields
 
 
 def _first_difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> str | None:

@@ -1,40 +1,96 @@
 """What a folder already holds of a run, found out without writing to it."""
 
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from eagle3.errors import StoreError
 from eagle3.store.durable import PARTIAL
 from eagle3.store.index import IndexEntry, read_index
-from eagle3.store.layout import sample_path
+from eagle3.store.leftovers import shards_in_work, whole_samples
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
+from eagle3.store.part import Part, part_folders
+from eagle3.store.quarantine import QuarantineEntry, read_quarantine
+from eagle3.store.shard import Shard
 
 
-def plan_store(folder: Path, manifest: Manifest) -> dict[str, IndexEntry]:
-    """The samples that are committed in `folder`, by id; none where it is empty or missing.
+@dataclass
+class Holdings:
+    """`committed` and `quarantined` samples by id, and those that a killed run left whole.
 
-    A folder holds one run: one target, one dataset, one set of capture points, one stack.
-    Raises StoreError where `folder` holds anything else, where a committed file has the wrong
-    size, and where nothing could be written.
+    The leftovers are committed as soon as a StoreWriter opens the folder.
     """
+
+    committed: dict[str, IndexEntry] = field(default_factory=dict)
+    quarantined: dict[str, QuarantineEntry] = field(default_factory=dict)
+    leftovers: dict[str, IndexEntry] = field(default_factory=dict)
+
+    def __contains__(self, sample_id: str) -> bool:
+        found = (self.committed, self.quarantined, self.leftovers)
+        return any(sample_id in samples for samples in found)
+
+
+def plan_store(folder: Path, manifest: Manifest, part: Part | None = None) -> Holdings:
+    """What is done in `folder` and all parts in it; nothing where it is empty or missing.
+
+    Leftovers are those of `part`, the others may belong to runs that are alive. A folder holds
+    one run: one target, one dataset, one set of capture points, one stack. Raises StoreError
+    where `folder` holds anything else, where a committed shard is damaged, and where nothing
+    could be written.
+    """
+    check_folder(folder, manifest)
+    holdings = Holdings()
+    if not folder.exists():
+        return holdings
+    for store in (folder, *part_folders(folder)):
+        holdings.committed |= present_entries(store)
+        holdings.quarantined |= read_quarantine(store)
+    for shard in shards_in_work((part or Part()).folder(folder)):
+        holdings.leftovers |= {entry.id: entry for entry in whole_samples(shard)}
+    return holdings
+
+
+def check_folder(folder: Path, manifest: Manifest) -> None:
+    """Raises StoreError where the run of `manifest` may not or cannot write to `folder`."""
     _check_writable(folder)
     if not folder.exists():
-        return {}
-    if not (folder / MANIFEST).exists():
-        others = [path for path in folder.iterdir() if path.name != MANIFEST + PARTIAL]
-        if others:
-            raise StoreError(
-                f"{folder} is not empty and holds no states ({others[0].name}); "
-                "give another folder with --out"
-            )
-        return {}
-    difference = manifest.difference(read_manifest(folder))
+        return
+    parts = part_folders(folder)
+    _check_nothing_else_is_there(folder, parts)
+    for store in (folder, *parts):
+        if (store / MANIFEST).exists():
+            _check_same_run(store, manifest)
+
+
+def present_entries(folder: Path) -> dict[str, IndexEntry]:
+    """The index without the samples of removed shards. StoreError where a shard is damaged."""
+    entries = read_index(folder)
+    shards = {entry.shard for entry in entries.values()}
+    missing = {name for name in shards if not (folder / name).exists()}
+    for name in shards - missing:
+        Shard(folder / name)
+    return {key: entry for key, entry in entries.items() if entry.shard not in missing}
+
+
+def _check_nothing_else_is_there(folder: Path, parts: list[Path]) -> None:
+    if (folder / MANIFEST).exists():
+        return
+    ours = {MANIFEST + PARTIAL, *(part.name for part in parts)}
+    others = [path for path in folder.iterdir() if path.name not in ours]
+    if others:
+        raise StoreError(
+            f"{folder} is not empty and holds no states ({others[0].name}); "
+            "give another folder with --out"
+        )
+
+
+def _check_same_run(store: Path, manifest: Manifest) -> None:
+    difference = manifest.difference(read_manifest(store))
     if difference:
         raise StoreError(
-            f"{folder} holds another run: {difference}; give another folder with --out, "
+            f"{store} holds another run: {difference}; give another folder with --out, "
             "or remove that one"
         )
-    return {entry.id: entry for entry in read_index(folder).values() if _is_present(folder, entry)}
 
 
 def _check_writable(folder: Path) -> None:
@@ -50,17 +106,3 @@ def _check_writable(folder: Path) -> None:
         raise StoreError(
             f"cannot write to {existing}: {error.strerror}; give another --out"
         ) from error
-
-
-def _is_present(folder: Path, entry: IndexEntry) -> bool:
-    path = sample_path(folder, entry.id)
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return False
-    if size != entry.size:
-        raise StoreError(
-            f"{path} is damaged ({size:,} bytes, {entry.size:,} were committed); "
-            "remove it and run the same command again"
-        )
-    return True

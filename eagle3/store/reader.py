@@ -1,67 +1,154 @@
 """Reads a store, and believes nothing that it has not checked."""
 
-import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 
 from eagle3.errors import StoreError
-from eagle3.store.index import read_index
-from eagle3.store.layout import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, sample_path
-from eagle3.store.manifest import read_manifest
+from eagle3.store.checksum import sample_checksum
+from eagle3.store.index import IndexEntry, read_index
+from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
+from eagle3.store.part import part_folders
+from eagle3.store.quarantine import QuarantineEntry, read_quarantine
 from eagle3.store.sample import Sample
+from eagle3.store.shard import Shard
+
+# A process may have 65,530 mappings, and a store of 300 TB has 300,000 shards.
+_OPEN_SHARDS = 256
 
 
 class StoreReader:
-    """The committed samples of the store in `folder`. Every method raises StoreError."""
+    """The committed samples of the store in `folder`, those of all parts in it included.
+
+    Shards are mapped into memory when a sample of theirs is read. Every method raises
+    StoreError.
+    """
+
+    manifest: Manifest
+    entries: Mapping[str, IndexEntry]
+    quarantined: Mapping[str, QuarantineEntry]
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.manifest = read_manifest(folder)
-        self._entries = read_index(folder)
+        self.folder = folder
+        self.parts = tuple(part.name for part in part_folders(folder))
+        self.manifest = _common_manifest(folder, self.parts)
+        self.entries = _read_entries(folder, self.parts)
+        self.quarantined = {
+            entry.id: entry
+            for part in ("", *self.parts)
+            for entry in read_quarantine(folder / part).values()
+        }
+        self._shards: OrderedDict[str, Shard] = OrderedDict()
 
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the committed samples, in the order in which they were committed."""
-        return tuple(self._entries)
+        return tuple(self.entries)
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The shards of the committed samples, relative to the folder."""
+        return tuple(dict.fromkeys(entry.shard for entry in self.entries.values()))
+
+    @property
+    def tokens(self) -> int:
+        return sum(entry.length for entry in self.entries.values())
 
     @property
     def size(self) -> int:
-        """Bytes of the committed samples' files."""
-        return sum(entry.size for entry in self._entries.values())
+        """Bytes of the committed samples' shards."""
+        try:
+            return sum((self.folder / name).stat().st_size for name in self.shards)
+        except OSError as error:
+            raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
 
     @property
     def is_complete(self) -> bool:
-        """Whether every sample of the dataset is committed."""
-        return len(self._entries) == self.manifest.dataset.samples
+        """Whether every sample of the dataset is committed, or set aside as unfit."""
+        done = self.entries.keys() | self.quarantined.keys()
+        return len(done) == self.manifest.dataset.samples
+
+    def find(self, beginning: str) -> str:
+        """The id that begins so; StoreError unless there is exactly one."""
+        if beginning in self.entries:
+            return beginning
+        found = [sample_id for sample_id in self.entries if sample_id.startswith(beginning)]
+        if len(found) != 1:
+            aside = [entry for key, entry in self.quarantined.items() if key.startswith(beginning)]
+            if aside and not found:
+                raise StoreError(f"sample {aside[0].id} was set aside: {aside[0].detail}")
+            raise StoreError(
+                f"{self.folder} holds {len(found) or 'no'} samples whose ids begin with "
+                f"{beginning}; give {'more of' if found else 'another'} id"
+            )
+        return found[0]
 
     def read(self, sample_id: str) -> tuple[Sample, torch.Tensor]:
         """A sample and its hidden states, bf16 [T, L, H], L as in the manifest's capture points.
 
-        The checksum of the file, the id of the content and the shape are checked.
+        Size of the shard, place, checksum and id are checked. The states are the mapped file:
+        nothing is copied, and writing to them changes nothing on disk.
         """
-        entry = self._entries.get(sample_id)
+        entry = self.entries.get(sample_id)
         if entry is None:
-            raise StoreError(f"{self._folder} holds no sample {sample_id}")
-        path = sample_path(self._folder, sample_id)
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}") from error
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise StoreError(f"{self.folder} holds no sample {sample_id}")
+        shard = self.shard(entry.shard)
+        if not shard.holds(entry.offset, entry.length):
+            raise self._damaged(entry, "its rows are not those of a sample")
+        sample = shard.sample(entry.offset, entry.length)
+        rows = shard.rows(entry.offset, entry.length)
+        if sample_checksum(sample, rows) != entry.checksum:
+            raise self._damaged(entry, "its checksum is not the committed one")
+        if sample.id != sample_id:
+            raise self._damaged(entry, "it is another sample than its id says")
+        return sample, shard.hidden_states(entry.offset, entry.length)
+
+    def shard(self, name: str) -> Shard:
+        """The shard, one of `shards`, with its size and header checked."""
+        shard = self._shards.pop(name, None) or self._open_shard(name)
+        self._shards[name] = shard
+        if len(self._shards) > _OPEN_SHARDS:
+            self._shards.popitem(last=False)
+        return shard
+
+    def _open_shard(self, name: str) -> Shard:
+        shard = Shard(self.folder / name)
+        layout, manifest = shard.layout, self.manifest
+        shape = (manifest.capture_points, manifest.hidden_size)
+        if (layout.capture_points, layout.hidden_size) != shape:
             raise StoreError(
-                f"{path} is damaged: its checksum is not the committed one; "
-                "remove it and extract again"
+                f"{shard.path} holds other states than {MANIFEST} says; remove it and run "
+                "extract again"
             )
-        try:
-            tensors = load(content)
-            sample = Sample(tuple(tensors[INPUT_IDS].tolist()), tuple(tensors[LOSS_MASK].tolist()))
-            hidden_states_TLH = tensors[HIDDEN_STATES]
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise StoreError(f"{path} is not a sample's file ({error})") from error
-        shape = (entry.tokens, len(self.manifest.capture_points), self.manifest.hidden_size)
-        if sample.id != sample_id or tuple(hidden_states_TLH.shape) != shape:
-            raise StoreError(f"{path} holds another sample than its name says")
-        return sample, hidden_states_TLH
+        return shard
+
+    def _damaged(self, entry: IndexEntry, how: str) -> StoreError:
+        return StoreError(
+            f"sample {entry.id} (rows {entry.offset:,} to {entry.offset + entry.length:,} of "
+            f"{self.folder / entry.shard}) is damaged: {how}; remove the shard and run extract "
+            "again"
+        )
+
+
+def _common_manifest(folder: Path, parts: tuple[str, ...]) -> Manifest:
+    stores = [store for store in ("", *parts) if (folder / store / MANIFEST).exists()]
+    manifest = read_manifest(folder / stores[0] if stores else folder)
+    for store in stores[1:]:
+        difference = manifest.difference(read_manifest(folder / store))
+        if difference:
+            raise StoreError(
+                f"{folder / store} does not belong with {folder / stores[0]}: {difference}; "
+                "move it elsewhere"
+            )
+    return manifest
+
+
+def _read_entries(folder: Path, parts: tuple[str, ...]) -> dict[str, IndexEntry]:
+    entries = read_index(folder)
+    for part in parts:
+        for entry in read_index(folder / part).values():
+            # A sample that a part and the whole both have is there once.
+            entries.setdefault(entry.id, entry.within(part))
+    return entries

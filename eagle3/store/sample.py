@@ -25,9 +25,19 @@ class Sample:
         machine make no difference, and a sample that stands twice in the data is one sample.
         """
         content = hashlib.sha256(b"eagle3 sample 1\n")
-        content.update(array("q", self.input_ids).tobytes())
-        content.update(bytes(self.loss_mask))
+        content.update(self.input_ids_bytes)
+        content.update(self.loss_mask_bytes)
         return content.hexdigest()[:32]
+
+    @property
+    def input_ids_bytes(self) -> bytes:
+        """Eight bytes a token, little-endian."""
+        return array("q", self.input_ids).tobytes()
+
+    @property
+    def loss_mask_bytes(self) -> bytes:
+        """One byte a token."""
+        return bytes(self.loss_mask)
 
 
 def dataset_digest(samples: list[Sample] | tuple[Sample, ...]) -> str:

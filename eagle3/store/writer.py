@@ -1,45 +1,60 @@
 """Writes samples with their states so that a kill at any moment loses nothing committed."""
 
+import contextlib
+import dataclasses
 import fcntl
-import hashlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 import torch
-from safetensors.torch import save
 
 from eagle3.errors import StoreError
-from eagle3.store.durable import PARTIAL, sync_folder, write_file
-from eagle3.store.index import INDEX, IndexEntry
-from eagle3.store.layout import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, SAMPLES, sample_path
-from eagle3.store.manifest import MANIFEST, Manifest
-from eagle3.store.plan import plan_store
+from eagle3.store.durable import PARTIAL, link_or_copy, partial_path, sync_folder, write_file
+from eagle3.store.index import IndexEntry, IndexWriter
+from eagle3.store.layout import journal_path, next_shard_number, shard_name
+from eagle3.store.leftovers import shards_in_work, whole_samples
+from eagle3.store.manifest import MANIFEST, Counts, Manifest, read_manifest
+from eagle3.store.plan import check_folder, present_entries
+from eagle3.store.quarantine import (
+    QuarantineEntry,
+    append_quarantine,
+    count_faults,
+    read_quarantine,
+)
 from eagle3.store.sample import Sample
+from eagle3.store.shard_writer import ShardWriter, cut_partial
 
 
 class StoreWriter:
-    """`with StoreWriter(folder, manifest) as store: store.write(...); store.commit()`.
+    """Writes to `folder`, shard by shard, as
 
-    Entering makes the folder or goes on in it (see plan_store). One process writes at a time.
-    Every method raises StoreError.
+        with StoreWriter(folder, manifest) as store:
+            store.begin(samples)
+            store.write(sample, hidden_states_TLH)  # for each of them
+            store.commit()
+
+    Entering makes the folder or goes on in it (see plan_store), and commits what a killed run
+    left whole. Leaving in the middle of a shard, as with an error, commits what is whole of it.
+    One process at a time writes to a folder; commits do not rest on a lock, which only tells of
+    a second one early. Every method raises StoreError.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
         self._manifest = manifest
-        self._written: list[IndexEntry] = []
-        self._descriptors: list[int] = []
+        self._shard: ShardWriter | None = None
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> "StoreWriter":
-        try:
+        with contextlib.ExitStack() as opened:
             with self._explained():
-                self._open()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+                self._lock(opened)
+                self._index = self._open_folder(opened)
+                self._commit_leftovers()
+            self._open = opened.pop_all()
         return self
 
     def __exit__(
@@ -48,62 +63,148 @@ class StoreWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        with self._open:
+            if error is None:
+                with self._explained():
+                    self._leave()
+            else:
+                # The first error is the one to tell; what cannot be saved now, the next run saves.
+                with contextlib.suppress(OSError, StoreError):
+                    self._leave()
+
+    @property
+    def committed(self) -> dict[str, IndexEntry]:
+        """The committed samples by id."""
+        return self._index.entries
+
+    def begin(self, samples: Sequence[Sample]) -> ShardWriter:
+        """Plans a shard of `samples`, in this order, and makes its file."""
+        if self._shard is not None:
+            raise StoreError(f"{self._shard.final.name} is not committed yet")
+        final = self._folder / shard_name(next_shard_number(self._folder))
+        manifest = self._manifest
+        with self._explained():
+            self._shard = ShardWriter(final, samples, manifest.capture_points, manifest.hidden_size)
+        return self._shard
 
     def write(self, sample: Sample, hidden_states_TLH: torch.Tensor) -> None:
-        """Writes the file of `sample`. It does not count before `commit`."""
-        manifest = self._manifest
-        shape = (len(sample.input_ids), len(manifest.capture_points), manifest.hidden_size)
-        if tuple(hidden_states_TLH.shape) != shape or hidden_states_TLH.dtype != torch.bfloat16:
-            raise StoreError(
-                f"sample {sample.id}: the states are {list(hidden_states_TLH.shape)} "
-                f"{hidden_states_TLH.dtype}, planned are {list(shape)} torch.bfloat16"
-            )
-        content = save(
-            {
-                INPUT_IDS: torch.tensor(sample.input_ids, dtype=torch.int64),
-                LOSS_MASK: torch.tensor(sample.loss_mask, dtype=torch.int64),
-                HIDDEN_STATES: hidden_states_TLH.contiguous(),
-            }
-        )
+        """Writes bf16 [T, L, H] of `sample` to the begun shard. It does not count before commit."""
         with self._explained():
-            write_file(sample_path(self._folder, sample.id), content)
-        checksum = hashlib.sha256(content).hexdigest()
-        self._written.append(IndexEntry(sample.id, shape[0], len(content), checksum))
+            self._begun().write(sample, hidden_states_TLH)
+
+    def quarantine(self, sample: Sample, fault: str, detail: str) -> None:
+        """Sets `sample` aside, at once and for good: its states are unfit."""
+        with self._explained():
+            self._begun().set_aside(sample)
+            append_quarantine(self._folder, [QuarantineEntry(sample.id, fault, detail)])
 
     def commit(self) -> None:
-        """Makes everything written so far count, and last."""
-        with self._explained():
-            # The names must be on disk before the index speaks of them.
-            sync_folder(self._folder / SAMPLES)
-            lines = b"".join(entry.to_line() for entry in self._written)
-            if os.write(self._index, lines) != len(lines):
-                raise OSError(0, "the index was written in part (disk full?)")
-            os.fsync(self._index)
-        self._written.clear()
+        """Makes the begun shard count, and last: data, name, folder, index, in this order.
 
-    def _open(self) -> None:
+        StoreError where not every planned sample was written or set aside.
+        """
+        shard = self._begun()
+        if shard.unfinished:
+            raise StoreError(
+                f"sample {shard.unfinished[0]} was not written ({len(shard.unfinished)} of "
+                f"{shard.final.name} were not); run the same command again"
+            )
+        with self._explained():
+            entries = shard.finish()
+            if entries:
+                self._commit(shard.final, entries)
+            else:
+                self._drop(shard.final)
+            self._close_shard()
+
+    def adopt(self, shard: Path, entries: Iterable[IndexEntry]) -> None:
+        """Takes over a committed shard of another folder, with its `entries`, under a new name."""
+        final = self._folder / shard_name(next_shard_number(self._folder))
+        renamed = [dataclasses.replace(entry, shard=final.name) for entry in entries]
+        with self._explained():
+            lines = b"".join(entry.to_line() for entry in renamed)
+            write_file(journal_path(final), lines)
+            link_or_copy(shard, partial_path(final))
+            self._commit(final, renamed)
+
+    def _begun(self) -> ShardWriter:
+        if self._shard is None:
+            raise StoreError("no shard was begun")
+        return self._shard
+
+    def _commit(self, final: Path, entries: list[IndexEntry]) -> None:
+        if partial_path(final).exists():
+            partial_path(final).rename(final)
+        # The name must be on disk before the index speaks of it.
+        sync_folder(self._folder)
+        news = [entry for entry in entries if self._index.entries.get(entry.id) != entry]
+        if news:
+            self._index.append(news)
+        journal_path(final).unlink()
+
+    def _drop(self, final: Path) -> None:
+        partial_path(final).unlink(missing_ok=True)
+        journal_path(final).unlink(missing_ok=True)
+
+    def _close_shard(self) -> None:
+        if self._shard is not None:
+            self._shard.close()
+            self._shard = None
+
+    def _leave(self) -> None:
+        self._close_shard()
+        self._commit_leftovers()
+        self._write_counts()
+
+    def _commit_leftovers(self) -> None:
+        for final in shards_in_work(self._folder):
+            entries = whole_samples(final)
+            if not entries:
+                self._drop(final)
+                continue
+            partial = partial_path(final)
+            if partial.exists():
+                cut_partial(partial, entries)
+            self._commit(final, entries)
+        for partial in self._folder.glob(f"*{PARTIAL}"):
+            partial.unlink()
+
+    def _write_counts(self) -> None:
+        entries = self._index.entries.values()
+        shards = {entry.shard for entry in entries}
+        counts = Counts(
+            samples=len(entries),
+            tokens=sum(entry.length for entry in entries),
+            shards=len(shards),
+            bytes=sum((self._folder / name).stat().st_size for name in shards),
+            quarantined=count_faults(read_quarantine(self._folder).values()),
+        )
+        manifest = read_manifest(self._folder)
+        if counts != manifest.counts:
+            counted = dataclasses.replace(manifest, counts=counts)
+            write_file(self._folder / MANIFEST, counted.to_json().encode())
+            sync_folder(self._folder)
+
+    def _open_folder(self, opened: contextlib.ExitStack) -> IndexWriter:
         folder = self._folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock()
-        committed = plan_store(folder, self._manifest).values()
+        check_folder(folder, self._manifest)
         if not (folder / MANIFEST).exists():
-            write_file(folder / MANIFEST, self._manifest.to_json().encode())
-        (folder / SAMPLES).mkdir(exist_ok=True)
-        for leftover in (folder / SAMPLES).glob(f"*{PARTIAL}"):
-            leftover.unlink()
-        # Drops what a kill left of a line, which would swallow the next one, and the entries of
-        # files that were removed, whose checksums their successors would not meet.
-        write_file(folder / INDEX, b"".join(entry.to_line() for entry in committed))
-        self._index = os.open(folder / INDEX, os.O_WRONLY | os.O_APPEND)
-        self._descriptors.append(self._index)
+            uncounted = dataclasses.replace(self._manifest, counts=None)
+            write_file(folder / MANIFEST, uncounted.to_json().encode())
+        present = present_entries(folder)
+        index = IndexWriter(folder)
+        opened.callback(index.close)
+        if index.entries != present:
+            # Shards were removed; until their samples come again, the index shall not tell of them.
+            index.replace(present)
         sync_folder(folder)
         sync_folder(folder.parent)
+        return index
 
-    def _lock(self) -> None:
+    def _lock(self, opened: contextlib.ExitStack) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        self._descriptors.append(descriptor)
+        opened.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -111,7 +212,7 @@ class StoreWriter:
                 f"another run is writing to {self._folder}; wait for it, or give another --out"
             ) from error
         except OSError:
-            # Some network file systems have no locks; commits do not rest on them.
+            # Some network file systems have no locks.
             return
 
     @contextmanager

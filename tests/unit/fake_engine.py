@@ -13,7 +13,7 @@ from eagle3.errors import EngineError
 
 
 class FakeEngine:
-    """Gives states that follow from token, position and capture point alone, never zero."""
+    """Gives states that follow from token, position and capture point alone, all healthy."""
 
     def __init__(self, options: EngineOptions) -> None:
         # As vLLM does: on stdout, from Python and past Python.
@@ -40,10 +40,15 @@ class FakeEngine:
         pass
 
     def _states(self, tokens: Sequence[int]) -> torch.Tensor:
-        tokens_T = torch.tensor(tokens) + torch.arange(len(tokens)) + 1
-        points_L = torch.tensor(self.options.capture_points)
-        units_H = torch.arange(1, self.architecture.hidden_size + 1)
-        return (tokens_T[:, None, None] * 8 + points_L[:, None] + units_H / 8).to(torch.bfloat16)
+        # Whole numbers up to 256 are exact in bf16, and so is their scaling by powers of two:
+        # no row equals that of another token, position or point, and none is constant.
+        digits = [
+            (1 + token % 128, 200 + token // 128, 1 + place % 128, 1 + place // 128)
+            for place, token in enumerate(tokens)
+        ]
+        rows_TH = torch.tensor(digits).repeat(1, self.architecture.hidden_size // 4)
+        points_L = 2.0 ** torch.tensor(self.options.capture_points)
+        return (rows_TH[:, None, :] * points_L[:, None]).to(torch.bfloat16)
 
 
 class FailingEngine(FakeEngine):
@@ -56,6 +61,17 @@ class FailingEngine(FakeEngine):
         if self._batches == 2:
             raise EngineError("the target stopped answering; run the same command again")
         return super().extract(token_ids)
+
+
+class UnfitEngine(FakeEngine):
+    """Gives zeros at the second token of a sample of two."""
+
+    def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        states = super().extract(token_ids)
+        for hidden_states_TLH in states:
+            if len(hidden_states_TLH) == 2:
+                hidden_states_TLH[1] = 0
+        return states
 
 
 class UnstartableEngine(FakeEngine):

@@ -57,7 +57,7 @@ def test_limit_stops_before_the_next_line_is_read(tmp_path: Path) -> None:
     [
         ([1, 2], "a JSON object is needed here, not list"),
         ({"text": "hello"}, "exactly one of .* but has none"),
-        ({"input_ids": [1], "messages": []}, "but has input_ids and messages"),
+        ({"input_ids": [1], "messages": []}, "but has messages and input_ids"),
         ({"messages": "One?"}, "`messages` must be a list, not str"),
         ({"messages": []}, "the conversation is empty"),
         ({"messages": ["One?"]}, r"`messages\[0\]` must be an object, not str"),
@@ -65,7 +65,8 @@ def test_limit_stops_before_the_next_line_is_read(tmp_path: Path) -> None:
         ({"messages": [USER, {"role": ["a"], "content": "x"}]}, r"\[1\]`: `role` must be one of"),
         ({"messages": [USER, {"role": "assistant"}]}, "`content` must be text, not NoneType"),
         ({"messages": [USER, {"role": "assistant", "content": " "}]}, "`content` is empty"),
-        ({"messages": [USER, {**ASSISTANT, "tool_calls": [1]}]}, "`tool_calls` cannot be rendered"),
+        ({"messages": [USER, {**ASSISTANT, "reasoning": "x"}]}, "prepare the data with"),
+        ({"messages": [USER, {**ASSISTANT, "image": "x"}]}, "`image` cannot be prepared"),
         ({"messages": [USER]}, "no assistant turn"),
         ({"messages": [ASSISTANT, USER]}, "the first turn .* must be the user's"),
         (

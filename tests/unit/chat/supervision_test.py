@@ -1,6 +1,5 @@
 """The loss mask covers what the target would have generated, and nothing else."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from transformers import AutoTokenizer
 
 from eagle3.chat.chat_template import ChatTemplate, load_chat_template
 from eagle3.chat.conversation import Conversation, Message
-from eagle3.chat.supervision import tokenize_conversation
+from eagle3.chat.supervision import tokenize_conversation, tokenize_turns
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import InputError
 from tests.unit.tiny_target import CHAT_TEMPLATE, make_target
@@ -54,7 +53,7 @@ def test_ids_are_those_of_the_whole_conversation(model: Path, template: ChatTemp
     sequence = tokenize_conversation(conversation("u:Ünï 🙂", "a:ありがとう"), template)
     whole = (
         "<|begin|>user\nÜnï 🙂<|end|>\n"  # the template, written out
-        "<|begin|>assistant\nありがとう<|end|>\n"
+        "<|begin|>assistant\nありがとう<|end|>"
     )
     assert AutoTokenizer.from_pretrained(model).decode(sequence.input_ids) == whole
 
@@ -66,16 +65,28 @@ def test_a_quoted_header_is_not_an_answer(model: Path, template: ChatTemplate) -
     assert supervised_runs(model, sequence) == ["It begins an answer.<|end|>"]
 
 
-def test_a_question_that_waits_for_its_answer_is_kept(model: Path, template: ChatTemplate) -> None:
+def test_what_follows_the_last_answer_is_left_out(model: Path, template: ChatTemplate) -> None:
     sequence = tokenize_conversation(conversation("u:One?", "a:Eins.", "u:Two?"), template)
     assert supervised_runs(model, sequence) == ["Eins.<|end|>"]
-    assert sequence.loss_mask[-1] == 0
+    assert sequence.loss_mask[-1] == 1
 
 
-def test_an_answer_that_merges_with_its_header_is_refused(template: ChatTemplate) -> None:
-    # The tokenizer makes one token of the header's newline and the answer's first.
-    with pytest.raises(InputError, match="up to turn 2 change when later turns follow"):
-        tokenize_conversation(conversation("u:One?", "a:\n\nEins."), template)
+def test_an_answer_that_would_merge_with_its_header_does_not(
+    model: Path, template: ChatTemplate
+) -> None:
+    # In one go the tokenizer makes one token of the header's newline and the answer's first; the
+    # target was given the header alone.
+    sequence = tokenize_conversation(conversation("u:One?", "a:\n\nEins."), template)
+    assert supervised_runs(model, sequence) == ["\n\nEins.<|end|>"]
+
+
+def test_history_that_merges_makes_a_sample_of_its_own(model: Path, template: ChatTemplate) -> None:
+    merging = conversation("u:One?", "a:\n\nEins.", "u:Two?", "a:Zwei.")
+    first, second = tokenize_turns(merging, template)
+    assert supervised_runs(model, first) == ["\n\nEins.<|end|>"]
+    assert supervised_runs(model, second) == ["Zwei.<|end|>"]
+    with pytest.raises(InputError, match="tokens of earlier turns change"):
+        tokenize_conversation(merging, template)
 
 
 def test_an_end_of_turn_token_inside_an_answer_is_refused(template: ChatTemplate) -> None:
@@ -88,7 +99,7 @@ def test_a_template_that_rewrites_history_is_refused(tmp_path: Path) -> None:
         "message['content']", "(message['content'] if loop.last else '...')"
     )
     template = load_chat_template(make_target(tmp_path / "target", chat_template=last_only))
-    with pytest.raises(InputError, match="change when later turns follow"):
+    with pytest.raises(InputError, match="changes this turn or the ones before"):
         tokenize_conversation(conversation("u:One?", "a:Eins."), template)
 
 
@@ -124,16 +135,5 @@ def test_a_missing_template_is_refused(tmp_path: Path) -> None:
 def test_a_missing_tokenizer_is_refused(model: Path) -> None:
     (model / "tokenizer.json").unlink()
     (model / "tokenizer_config.json").unlink()
-    with pytest.raises(InputError, match=r"no usable tokenizer in [^\n]*$"):
-        load_chat_template(model)
-
-
-def test_a_tokenizer_that_needs_the_models_code_is_refused(model: Path) -> None:
-    settings = json.loads((model / "tokenizer_config.json").read_text())
-    settings["auto_map"] = {"AutoTokenizer": ["foreign.Tokenizer", None]}
-    settings["tokenizer_class"] = "ForeignTokenizer"
-    (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    (model / "foreign.py").write_text("raise SystemExit('the code of the model was run')")
-    (model / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"no usable tokenizer in [^\n]*$"):
         load_chat_template(model)

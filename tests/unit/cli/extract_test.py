@@ -1,6 +1,7 @@
 """What the user of extract reads, and what is in the folder afterwards."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner, Result
 
 import eagle3.extraction.extract
 from eagle3.extract import extract
+from eagle3.inspect import inspect
 from eagle3.store.reader import StoreReader
 from tests.unit import fake_engine
 from tests.unit.tiny_target import HIDDEN_SIZE, make_target
@@ -71,21 +73,18 @@ def test_the_table_tells_what_was_done(desk: Desk) -> None:
     assert rows["layers"] == "2, 6"
     assert rows["shape"] == f"[T, 2, {HIDDEN_SIZE}] bfloat16 a sample"
     assert rows["where"] == str(desk.folder / "eagle3-out")
-    files = (desk.folder / "eagle3-out" / "samples").iterdir()
+    files = (desk.folder / "eagle3-out").glob("shard-*.safetensors")
     assert rows["bytes"] == f"{sum(path.stat().st_size for path in files):,}"
     assert following.startswith("next: ")
 
 
 def test_the_next_command_is_one_that_works(desk: Desk) -> None:
-    command = desk.extract().stdout.splitlines()[-1].strip()
+    command = desk.extract("--out", "my states").stdout.splitlines()[-1].strip()
     launcher, arguments = command.split(" -- ")
-    assert launcher == "tools/bazel run //eagle3:extract"
-    desk.write('{"input_ids": [7]}', name="FILE.jsonl")
-    result = CliRunner(env={"BUILD_WORKING_DIRECTORY": str(desk.folder)}).invoke(
-        extract, ["--model", "target", *arguments.split()]
-    )
+    assert launcher == "tools/bazel run //eagle3:inspect"
+    result = CliRunner().invoke(inspect, shlex.split(arguments))
     assert result.exit_code == 0, result.stderr
-    assert len(StoreReader(desk.folder / "FOLDER").ids) == 1
+    assert "2 (complete), 5 tokens" in result.stdout
 
 
 def test_progress_tells_target_data_layers_and_disk(desk: Desk) -> None:
@@ -111,6 +110,7 @@ def test_json_is_one_line_and_all_of_stdout(desk: Desk) -> None:
         "tokens": 5,
         "layers": [3, 7],
         "shape": [5, 2, HIDDEN_SIZE],
+        "quarantined": 0,
         "out": str(desk.folder / "eagle3-out"),
     }
     assert StoreReader(desk.folder / "eagle3-out").manifest.capture_points == (3, 7)
@@ -139,6 +139,44 @@ def test_an_interrupted_run_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(result.stdout)["samples"] == 2
 
 
+def test_a_part_is_told_and_all_parts_are_one_result(desk: Desk) -> None:
+    desk.write(*(f'{{"input_ids": [{token}]}}' for token in range(20)))
+    first = desk.extract("--shard", "0/2", "--json")
+    assert "part: 0/2 of the work, into part-00000-of-00002" in first.stderr
+    assert 0 < json.loads(first.stdout)["samples"] < 20
+    second = desk.extract("--shard", "1/2", "--json")
+    assert json.loads(second.stdout)["samples"] == 20
+    assert "out: 20 of 20 samples are already there" in desk.extract().stderr
+
+
+def test_unfit_states_stop_the_run_or_are_set_aside(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, fake_engine.UnfitEngine)
+    failed = desk.extract()
+    assert failed.exit_code == 3
+    assert "data.jsonl:2: the target's states are all zero at token 1, cap" in failed.stderr
+    result = desk.extract("--on-bad", "quarantine")
+    assert result.exit_code == 0, result.stderr
+    assert "out: samples set aside as unfit: 1, see quarantine.jsonl" in result.stderr
+    assert "set aside 1 (quarantine.jsonl)" in result.stdout
+
+
+def test_what_a_killed_run_left_whole_is_committed_without_the_target(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert desk.extract().exit_code == 0
+    folder = desk.folder / "eagle3-out"
+    # As if the kill had come after the last row, before the commit.
+    shard = folder / "shard-00000.safetensors"
+    shard.rename(shard.with_name(shard.name + ".partial"))
+    (folder / "index.jsonl").rename(folder / "shard-00000.journal")
+    forbid_start(monkeypatch)
+    result = desk.extract("--json")
+    assert "out: 2 of 2 samples are already there" in result.stderr
+    assert json.loads(result.stdout)["samples"] == 2
+
+
 def test_truncation_is_told(desk: Desk) -> None:
     result = desk.extract("--max-model-len", "2", "--truncate", "--json")
     assert "data: samples cut to 2 tokens: 2" in result.stderr
@@ -156,7 +194,7 @@ def test_options_reach_the_engine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     use(monkeypatch, Recording)
     arguments = (
         "--layers 6,0 --tp 2 --max-model-len 7 --max-tokens-per-step 9 --seed 5 "
-        "--gpu-memory-utilization 0.5 -v"
+        "--gpu-memory-utilization 0.5 --trust-remote-code -v"
     )
     assert desk.extract(*arguments.split()).exit_code == 0
     assert started == [
@@ -168,6 +206,7 @@ def test_options_reach_the_engine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
             max_tokens_per_step=9,
             gpu_memory_utilization=0.5,
             seed=5,
+            trust_remote_code=True,
             verbose=True,
         )
     ]
@@ -180,7 +219,7 @@ def test_options_reach_the_engine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
         (["--model", "org/model"], 2, "models are never downloaded"),
         (["--model", "."], 2, "config.json"),
         (["--data", "nowhere.jsonl"], 2, "cannot read the data"),
-        (["--data", "."], 2, "Is a directory"),
+        (["--data", "."], 2, "is not a prepared dataset"),
         (["--layers", "8"], 2, "layer 8"),
         (["--layers=-2"], 2, "layer -2"),
         (["--layers", "1,1"], 2, "layer 1 is named twice"),

@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from eagle3.engine.engine import EngineOptions
 from eagle3.extract import extract
+from eagle3.store.part import Part
 
 OPTIONS = {
     "--data": None,
@@ -17,10 +18,14 @@ OPTIONS = {
     "--max-model-len": None,
     "--max-tokens-per-step": 2048,
     "--model": "smollm2",
+    "--on-bad": "fail",
     "--out": "./eagle3-out",
     "--seed": 0,
+    "--shard": Part(),
+    "--shard-size": 2**30,
     "--tp": 1,
     "--truncate": False,
+    "--trust-remote-code": False,
     "--verbose": False,
     "-v": False,
 }
@@ -45,6 +50,22 @@ def test_the_defaults_are_those_of_the_engine() -> None:
     assert OPTIONS["--seed"] == EngineOptions.seed
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("1GiB", 2**30), ("256 MiB", 2**28), ("2GB", 2 * 10**9), ("3TiB", 3 * 2**40)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    context = extract.make_context("extract", ["--shard-size", text])
+    assert context.params["shard_bytes"] == size
+
+
+def test_the_launcher_says_which_part_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "16")
+    assert extract.make_context("extract", []).params["part"] == Part(3, 16)
+    assert extract.make_context("extract", ["--shard", "0/1"]).params["part"] == Part()
+
+
 def test_help_tells_every_option_its_default_and_the_exit_codes() -> None:
     result = CliRunner().invoke(extract, ["--help"], terminal_width=100)
     assert result.exit_code == 0
@@ -67,6 +88,10 @@ def test_help_tells_every_option_its_default_and_the_exit_codes() -> None:
         (["--limit", "0"], "0 is not in the range x>=1"),
         (["--max-model-len", "none"], "'none' is not a valid integer"),
         (["--gpu-memory-utilization", "1.5"], "1.5 is not in the range 0<x<=1"),
+        (["--shard-size", "big"], "'big' is not a size such as 1GiB"),
+        (["--shard-size", "0"], "'0' is not a size such as 1GiB"),
+        (["--shard", "2/2"], "'2/2' is no share of the work; give i/N"),
+        (["--on-bad", "ignore"], "'ignore' is not one of 'fail', 'quarantine'"),
         (["--ouput", "x"], "No such option: --ouput"),
         (["FILE"], "Got unexpected extra argument (FILE)"),
     ],

@@ -1,6 +1,5 @@
 """What only a process of its own shows: streams, signals, the time to the first line."""
 
-import hashlib
 import json
 import os
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3.store.index import read_index
+from eagle3.store.reader import StoreReader
 from tests.unit.tiny_target import make_target
 
 
@@ -63,23 +62,22 @@ def test_a_failure_is_one_line_and_its_exit_code(desk: Path) -> None:
 
 def test_ctrl_c_keeps_what_is_committed(desk: Path) -> None:
     process = start(desk, "SlowEngine", "--max-tokens-per-step", "1")
-    index = desk / "eagle3-out" / "index.jsonl"
+    journal = desk / "eagle3-out" / "shard-00000.journal"
     deadline = time.monotonic() + 60
-    while not (index.exists() and index.stat().st_size) and time.monotonic() < deadline:
+    while not (journal.exists() and journal.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
-    entries = read_index(desk / "eagle3-out")
-    assert 0 < len(entries) < 60
+    store = StoreReader(desk / "eagle3-out")
+    assert 0 < len(store.ids) < 60
     *_, committed, interrupted = stderr.splitlines()
-    assert committed.startswith(f"out: {len(entries)} of 60 samples are committed")
+    assert committed.startswith(f"out: {len(store.ids)} of 60 samples are committed")
     assert interrupted == "error: interrupted"
-    for entry in entries.values():
-        file = desk / "eagle3-out" / "samples" / f"{entry.id}.safetensors"
-        assert hashlib.sha256(file.read_bytes()).hexdigest() == entry.sha256
+    for sample_id in store.ids:
+        assert len(store.read(sample_id)[0].input_ids) == 1
 
 
 def test_the_first_line_does_not_wait_for_heavy_imports() -> None:

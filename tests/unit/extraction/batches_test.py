@@ -1,8 +1,8 @@
-"""Batches hold every sample once and fill the steps."""
+"""Batches hold every sample once and fill the steps; shards hold every batch once."""
 
 import random
 
-from eagle3.extraction.batches import fill_batches
+from eagle3.extraction.batches import fill_batches, fill_shards
 from eagle3.store.sample import Sample
 
 
@@ -42,3 +42,10 @@ def test_the_order_of_the_data_makes_no_difference() -> None:
 
 def test_nothing_gives_no_batches() -> None:
     assert fill_batches([], 10) == []
+
+
+def test_shards_take_batches_in_their_order_up_to_their_size() -> None:
+    batches = [make_samples(3, 1), make_samples(5), make_samples(4), make_samples(20, 2)]
+    shards = fill_shards(batches, 10, lambda sample: len(sample.input_ids))
+    assert [lengths(shard) for shard in shards] == [[[3, 1], [5]], [[4]], [[20, 2]]]
+    assert fill_shards([], 10, lambda sample: 1) == []

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from eagle3.engine.engine import EngineOptions
 from eagle3.errors import InputError, StoreError
 from eagle3.extraction.plan import plan_extraction
 from eagle3.extraction.request import ExtractionRequest
+from eagle3.extraction.run import run_extraction
+from eagle3.store.part import Part
+from eagle3.store.writer import StoreWriter
+from tests.unit.fake_engine import FakeEngine
 from tests.unit.tiny_target import HIDDEN_SIZE, NUM_LAYERS, make_target
 
 
@@ -32,7 +37,12 @@ def request_(tmp_path: Path) -> ExtractionRequest:
         limit=None,
         truncate=False,
         seed=0,
+        trust_remote_code=False,
         verbose=False,
+        part=Part(),
+        shard_bytes=2**30,
+        on_bad="fail",
+        command="extract --layers 3,0",
     )
 
 
@@ -62,8 +72,23 @@ def test_layers_keep_their_order(
 
 def test_bytes_needed_are_those_of_the_states_and_little_more(request_: ExtractionRequest) -> None:
     request = dataclasses.replace(request_, layers=(3, 0))
-    tensors = 5 * (2 * HIDDEN_SIZE * 2 + 16)
-    assert tensors < plan_extraction(request).bytes_needed < tensors + 2 * 10_000
+    tensors = 5 * (2 * HIDDEN_SIZE * 2 + 9)
+    assert tensors < plan_extraction(request).bytes_needed < tensors + 20_000
+
+
+def test_bytes_needed_are_enough_for_what_is_written(request_: ExtractionRequest) -> None:
+    samples = [[number + 1] * number for number in range(1, 60)]
+    request_.data.write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in samples))
+    for shard_bytes in (100, 2**30):
+        out = request_.out.with_name(str(shard_bytes))
+        request = dataclasses.replace(request_, shard_bytes=shard_bytes, out=out)
+        plan = plan_extraction(request)
+        engine = FakeEngine(EngineOptions(request.model, plan.capture_points))
+        with StoreWriter(out, plan.manifest) as store:
+            run_extraction(plan, request, engine, store, on_batch=lambda batch: None)
+        size = sum(path.stat().st_blocks * 512 for path in out.iterdir())
+        assert size / 10 < plan.bytes_needed
+        assert size < plan.bytes_needed
 
 
 def test_a_disk_that_is_too_small_is_refused(
@@ -112,6 +137,36 @@ def test_the_configuration_is_part_of_the_identity(request_: ExtractionRequest) 
     difference = before.difference(plan_extraction(request_).manifest)
     assert difference is not None
     assert difference.startswith("target.config_sha256")
+
+
+def test_the_tokenizer_is_part_of_the_identity(request_: ExtractionRequest) -> None:
+    before = plan_extraction(request_).manifest
+    tokenizer = request_.model / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + " ")
+    difference = before.difference(plan_extraction(request_).manifest)
+    assert difference is not None
+    assert difference.startswith("tokenizer_sha256")
+
+
+def test_where_the_target_lies_is_no_part_of_its_identity(request_: ExtractionRequest) -> None:
+    before = plan_extraction(request_).manifest
+    moved = request_.model.rename(request_.model.with_name("moved"))
+    after = plan_extraction(dataclasses.replace(request_, model=moved)).manifest
+    assert after.target.path == str(moved)
+    assert before.difference(after) is None
+
+
+def test_a_part_has_its_share_of_the_samples_and_its_own_folder(
+    request_: ExtractionRequest,
+) -> None:
+    request_.data.write_text("".join(f'{{"input_ids": [{token}]}}\n' for token in range(40)))
+    shares = []
+    for number in range(3):
+        plan = plan_extraction(dataclasses.replace(request_, part=Part(number, 3)))
+        assert plan.store == request_.out / f"part-0000{number}-of-00003"
+        assert plan.manifest.dataset.samples == 40
+        shares.append({sample.id for sample in plan.missing})
+    assert sum(map(len, shares)) == len(set().union(*shares)) == 40
 
 
 def test_a_model_without_weights_is_refused(request_: ExtractionRequest) -> None:

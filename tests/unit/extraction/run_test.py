@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ from eagle3.errors import EngineError
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
+from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
 from tests.unit.fake_engine import FailingEngine, FakeEngine
+from tests.unit.store.stored import contents
 from tests.unit.tiny_target import make_target
 
 # Prefixes are shared on purpose, and lengths run from one token to more than a step.
@@ -41,17 +45,23 @@ class Setting:
             limit=None,
             truncate=False,
             seed=0,
+            trust_remote_code=False,
             verbose=False,
+            part=Part(),
+            shard_bytes=200,
+            on_bad="fail",
+            command="extract",
         )
 
     def engine(self, kind: type[FakeEngine] = FakeEngine) -> FakeEngine:
         return kind(EngineOptions(model=self.request.model, capture_points=(6, 1, 3)))
 
-    def run(self, engine: FakeEngine, *, max_tokens: int = 10, out: str = "out") -> ExtractionPlan:
-        request = dataclasses.replace(self.request, out=self.request.out.with_name(out))
+    def run(self, engine: FakeEngine, *, out: str = "out", **options: Any) -> ExtractionPlan:
+        out_folder = self.request.out.with_name(out)
+        request = dataclasses.replace(self.request, out=out_folder, **options)
         plan = plan_extraction(request)
-        with StoreWriter(request.out, plan.manifest) as store:
-            run_extraction(plan, engine, store, max_tokens, on_commit=lambda batch: None)
+        with StoreWriter(plan.store, plan.manifest) as store:
+            run_extraction(plan, request, engine, store, on_batch=lambda batch: None)
         return plan
 
 
@@ -71,21 +81,39 @@ def test_every_sample_has_its_own_states(setting: Setting) -> None:
         assert torch.equal(hidden_states_TLH, engine.extract([sample.input_ids])[0])
 
 
-def test_the_batch_size_makes_no_difference(setting: Setting) -> None:
-    contents = []
-    for out, max_tokens in (("one", 1), ("some", 10), ("all", 1000)):
-        setting.run(setting.engine(), max_tokens=max_tokens, out=out)
-        files = setting.request.out.with_name(out).glob("samples/*")
-        contents.append({path.name: path.read_bytes() for path in files})
-    assert len(contents[0]) == len(SAMPLES)
-    assert contents[0] == contents[1] == contents[2]
+def test_order_batch_shard_and_parts_make_no_difference(setting: Setting) -> None:
+    runs: list[dict[str, Any]] = [
+        {"max_tokens_per_step": 1},
+        {"max_tokens_per_step": 10},
+        {"max_tokens_per_step": 1000, "shard_bytes": 2**30},
+        {"part": Part(0, 2)},
+    ]
+    stores = []
+    for number, options in enumerate(runs):
+        setting.run(setting.engine(), out=str(number), **options)
+    lines = setting.request.data.read_text().splitlines(keepends=True)
+    setting.request.data.write_text("".join(reversed(lines)))
+    setting.run(setting.engine(), out="3", part=Part(1, 2))
+    setting.run(setting.engine(), out="4")
+    stores = [contents(setting.request.out.with_name(str(number))) for number in range(5)]
+    assert len(stores[0]) == len(SAMPLES)
+    assert all(store == stores[0] for store in stores)
+
+
+def test_shards_are_of_the_size_asked_for(setting: Setting) -> None:
+    setting.run(setting.engine(), max_tokens_per_step=3)
+    tokens: Counter[str] = Counter()
+    for entry in StoreReader(setting.request.out).entries.values():
+        tokens[entry.shard] += entry.length
+    # 200 bytes are six tokens: 3 points x 4 values x 2 bytes each, and 9 for token and mask.
+    assert sorted(tokens.values()) == [3, 6, 9, 25]
 
 
 def test_an_error_leaves_earlier_batches_and_the_next_run_goes_on(setting: Setting) -> None:
     with pytest.raises(EngineError, match="stopped answering"):
         setting.run(setting.engine(FailingEngine))
     first = StoreReader(setting.request.out).ids
-    assert len(first) == 1
+    assert 0 < len(first) < len(SAMPLES)
     asked: list[Sequence[int]] = []
 
     class Recording(FakeEngine):
@@ -95,25 +123,57 @@ def test_an_error_leaves_earlier_batches_and_the_next_run_goes_on(setting: Setti
 
     setting.run(setting.engine(Recording))
     assert StoreReader(setting.request.out).is_complete
-    assert len(asked) == len(SAMPLES) - 1
+    assert len(asked) == len(SAMPLES) - len(first)
 
 
 def test_unfit_states_name_their_line_and_spare_earlier_batches(setting: Setting) -> None:
-    class Unfit(FakeEngine):
-        def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-            states = super().extract(token_ids)
-            for tokens, hidden_states_TLH in zip(token_ids, states, strict=True):
-                if list(tokens) == [9, 8, 7]:
-                    hidden_states_TLH[1, 2, 0] = float("nan")
-            return states
-
     with pytest.raises(
-        EngineError, match=r"^data.jsonl:4: .* NaN or Inf at token 1, capture point 3"
+        EngineError, match=r"^data.jsonl:1: .* all zero at token 0, capture point 6"
     ):
         setting.run(setting.engine(Unfit))
+    assert 0 < len(StoreReader(setting.request.out).ids) < len(SAMPLES)
+
+
+class Unfit(FakeEngine):
+    """Gives one NaN in one sample, and zeros at one token of another."""
+
+    def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        states = super().extract(token_ids)
+        for tokens, hidden_states_TLH in zip(token_ids, states, strict=True):
+            if list(tokens) == [9, 8, 7]:
+                hidden_states_TLH[1, 2, 0] = float("nan")
+            if list(tokens) == [1]:
+                hidden_states_TLH[0, 0] = 0
+        return states
+
+
+def test_unfit_states_can_be_set_aside(setting: Setting) -> None:
+    plan = setting.run(setting.engine(Unfit), on_bad="quarantine")
     store = StoreReader(setting.request.out)
-    assert 0 < len(store.ids) < len(SAMPLES)
-    assert len(list(setting.request.out.glob("samples/*"))) == len(store.ids)
+    assert store.is_complete
+    assert len(store.ids) == len(SAMPLES) - 2
+    assert {entry.detail for entry in store.quarantined.values()} == {
+        "data.jsonl:1: all zero at token 0, capture point 6 (1 such rows)",
+        "data.jsonl:4: NaN or Inf at token 1, capture point 3 (1 such rows)",
+    }
+    assert store.manifest.counts is not None
+    assert store.manifest.counts.quarantined == {"NaN or Inf": 1, "all zero": 1}
+    assert not plan_extraction(setting.request).missing
+    assert plan.missing
+
+
+def test_a_target_that_gives_nothing_fit_is_not_run_to_the_end(setting: Setting) -> None:
+    setting.request.data.write_text(
+        "".join(f'{{"input_ids": [{token}, 1]}}\n' for token in range(200))
+    )
+
+    class Broken(FakeEngine):
+        def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+            return [torch.zeros_like(states) for states in super().extract(token_ids)]
+
+    with pytest.raises(EngineError, match=r"states of \d+ of \d+ samples are unfit, the last"):
+        setting.run(setting.engine(Broken), on_bad="quarantine")
+    assert 0 < len(StoreReader(setting.request.out).quarantined) < 50
 
 
 def test_a_missing_result_is_refused(setting: Setting) -> None:

@@ -14,7 +14,7 @@ import eagle3.store
 # What each may import besides the standard library.
 ALLOWED = {
     "eagle3.chat": {"eagle3.errors", "eagle3.chat", "transformers"},
-    "eagle3.store": {"eagle3.errors", "eagle3.store", "torch", "safetensors"},
+    "eagle3.store": {"eagle3.errors", "eagle3.store", "torch", "xxhash"},
 }
 
 

@@ -1,6 +1,5 @@
-"""What was committed is read back; what is damaged, foreign or half-written is named."""
+"""What was committed is read back, by plain safetensors too, and a run goes on where it stopped."""
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -8,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from eagle3.errors import StoreError
-from eagle3.store.manifest import StackIdentity
 from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
 from eagle3.store.writer import StoreWriter
+from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples, make_states
 
 SAMPLES = make_samples(3)
@@ -31,14 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def extract(folder: Path, samples: tuple[Sample, ...]) -> None:
-    with StoreWriter(folder, MANIFEST) as store:
-        for sample in samples:
-            store.write(sample, make_states(sample))
-        store.commit()
-
-
-def sample_file(folder: Path, sample: Sample) -> Path:
-    return folder / "samples" / f"{sample.id}.safetensors"
+    stored.extract(folder, MANIFEST, samples)
 
 
 def test_what_was_committed_is_read_back(folder: Path) -> None:
@@ -53,24 +46,51 @@ def test_what_was_committed_is_read_back(folder: Path) -> None:
         assert torch.equal(hidden_states_TLH, make_states(expected))
 
 
-def test_a_sample_is_a_plain_safetensors_file(folder: Path) -> None:
-    tensors = load_file(sample_file(folder, SAMPLES[1]))
+def test_a_shard_is_a_plain_safetensors_file(folder: Path) -> None:
+    tensors = load_file(folder / "shard-00000.safetensors")
     assert {name: (tensor.dtype, list(tensor.shape)) for name, tensor in tensors.items()} == {
-        "input_ids": (torch.int64, [2]),
-        "loss_mask": (torch.int64, [2]),
-        "hidden_states": (torch.bfloat16, [2, 2, 4]),
+        "hidden_states": (torch.bfloat16, [3, 2, 4]),
+        "input_ids": (torch.int64, [3]),
+        "loss_mask": (torch.uint8, [3]),
+        "sample_offsets": (torch.int64, [3]),
     }
+    assert tensors["sample_offsets"].tolist() == [0, 1, 3]
+    assert tensors["input_ids"].tolist() == [1, 2, 3]
+    assert tensors["loss_mask"].tolist() == [1, 1, 1]
+    assert torch.equal(tensors["hidden_states"][1:3], make_states(SAMPLES[1]))
 
 
-def test_the_size_is_that_of_the_files(folder: Path) -> None:
-    sizes = [sample_file(folder, sample).stat().st_size for sample in SAMPLES[:2]]
-    assert StoreReader(folder).size == sum(sizes)
-    tensors = sum(MANIFEST.states_bytes(len(sample.input_ids)) for sample in SAMPLES[:2])
-    assert tensors < sum(sizes) < tensors + 2 * 1024
+def test_one_sample_can_be_read_with_its_line_of_the_index_alone(folder: Path) -> None:
+    line = json.loads((folder / "index.jsonl").read_text().splitlines()[1])
+    rows = slice(line["offset"], line["offset"] + line["length"])
+    with safe_open(folder / line["shard"], "pt") as shard:
+        assert shard.metadata() == {"format": "pt", "capture_points": "3,1"}
+        assert torch.equal(shard.get_slice("hidden_states")[rows], make_states(SAMPLES[1]))
+        assert tuple(shard.get_slice("input_ids")[rows].tolist()) == SAMPLES[1].input_ids
+
+
+def test_rows_begin_on_a_page_and_tables_are_little(folder: Path) -> None:
+    content = (folder / "shard-00000.safetensors").read_bytes()
+    rows = make_states(SAMPLES[0]).view(torch.uint8).numpy().tobytes()
+    assert content.index(rows) == 4096
+    assert len(content) == 4096 + 3 * 2 * 4 * 2 + 3 * 8 + 3 * 8 + 3
+
+
+def test_states_can_be_changed_in_memory_without_changing_the_disk(folder: Path) -> None:
+    _, hidden_states_TLH = StoreReader(folder).read(SAMPLES[1].id)
+    hidden_states_TLH.zero_()
+    assert torch.equal(StoreReader(folder).read(SAMPLES[1].id)[1], make_states(SAMPLES[1]))
+
+
+def test_the_size_is_that_of_the_shards(folder: Path) -> None:
+    extract(folder, SAMPLES[2:])
+    shards = [folder / "shard-00000.safetensors", folder / "shard-00001.safetensors"]
+    assert StoreReader(folder).size == sum(path.stat().st_size for path in shards)
 
 
 def test_a_run_goes_on_where_it_stopped(folder: Path) -> None:
-    assert set(plan_store(folder, MANIFEST)) == {SAMPLES[0].id, SAMPLES[1].id}
+    done = plan_store(folder, MANIFEST)
+    assert [sample.id in done for sample in SAMPLES] == [True, True, False]
     extract(folder, SAMPLES[2:])
     store = StoreReader(folder)
     assert store.is_complete
@@ -78,15 +98,42 @@ def test_a_run_goes_on_where_it_stopped(folder: Path) -> None:
 
 
 def test_an_empty_or_missing_folder_holds_nothing(tmp_path: Path) -> None:
-    assert plan_store(tmp_path, MANIFEST) == {}
-    assert plan_store(tmp_path / "a" / "b", MANIFEST) == {}
+    assert not plan_store(tmp_path, MANIFEST).committed
+    assert not plan_store(tmp_path / "a" / "b", MANIFEST).committed
     assert not (tmp_path / "a").exists()
 
 
-def test_written_but_not_committed_does_not_count(folder: Path) -> None:
+def test_what_is_written_counts_when_its_shard_is_committed(folder: Path) -> None:
     with StoreWriter(folder, MANIFEST) as store:
+        store.begin(SAMPLES[2:])
         store.write(SAMPLES[2], make_states(SAMPLES[2]))
-    assert SAMPLES[2].id not in StoreReader(folder).ids
+        assert SAMPLES[2].id not in StoreReader(folder).ids
+        store.commit()
+        assert SAMPLES[2].id in StoreReader(folder).ids
+
+
+def test_a_shard_with_a_sample_unwritten_is_not_committed(folder: Path) -> None:
+    extra = Sample((7,), (1,))
+    with StoreWriter(folder, MANIFEST) as store:
+        store.begin((SAMPLES[2], extra))
+        store.write(SAMPLES[2], make_states(SAMPLES[2]))
+        with pytest.raises(StoreError, match=f"sample {extra.id} was not written"):
+            store.commit()
+    # What was whole is not lost, and the shard holds nothing else.
+    assert set(StoreReader(folder).ids) == {sample.id for sample in SAMPLES}
+    tensors = load_file(folder / "shard-00001.safetensors")
+    assert torch.equal(tensors["hidden_states"], make_states(SAMPLES[2]))
+    assert tensors["sample_offsets"].tolist() == [0, 3]
+
+
+def test_a_row_is_written_only_once_and_only_where_it_is_planned(folder: Path) -> None:
+    with StoreWriter(folder, MANIFEST) as store:
+        store.begin(SAMPLES[2:])
+        store.write(SAMPLES[2], make_states(SAMPLES[2]))
+        for sample in (SAMPLES[2], SAMPLES[0]):
+            with pytest.raises(StoreError, match=f"sample {sample.id} is not awaited"):
+                store.write(sample, make_states(sample))
+        store.commit()
 
 
 def test_half_a_line_in_the_index_does_not_count(folder: Path) -> None:
@@ -98,8 +145,8 @@ def test_half_a_line_in_the_index_does_not_count(folder: Path) -> None:
     assert all(json.loads(line) for line in index.read_text().splitlines())
 
 
-def test_leftovers_of_a_kill_are_removed(folder: Path) -> None:
-    leftover = folder / "samples" / "x.safetensors.partial"
+def test_leftovers_without_a_journal_are_removed(folder: Path) -> None:
+    leftover = folder / "shard-00007.safetensors.partial"
     leftover.write_bytes(b"half")
     extract(folder, SAMPLES[2:])
     assert not leftover.exists()
@@ -107,7 +154,7 @@ def test_leftovers_of_a_kill_are_removed(folder: Path) -> None:
 
 def test_a_folder_in_which_a_run_was_killed_at_its_first_file_is_empty(tmp_path: Path) -> None:
     (tmp_path / "manifest.json.partial").write_bytes(b"{")
-    assert plan_store(tmp_path, MANIFEST) == {}
+    assert not plan_store(tmp_path, MANIFEST).committed
 
 
 def test_a_commit_survives_a_power_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,130 +164,74 @@ def test_a_commit_survives_a_power_cut(folder: Path, monkeypatch: pytest.MonkeyP
     def record(name: str) -> None:
         real = getattr(os, name)
 
-        def recorded(*args: Any) -> Any:
-            of = args[0] if name == "rename" else os.readlink(f"/proc/self/fd/{args[0]}")
+        def recorded(*args: Any, **extra: Any) -> Any:
+            on_path = isinstance(args[0], str | Path)
+            of = args[0] if on_path else os.readlink(f"/proc/self/fd/{args[0]}")
             calls.append(f"{name} {Path(of).name}")
-            return real(*args)
+            return real(*args, **extra)
 
         monkeypatch.setattr(os, name, recorded)
 
     with StoreWriter(folder, MANIFEST) as store:
-        for name in ("fsync", "rename", "write"):
+        store.begin(SAMPLES[2:])
+        store.write(SAMPLES[2], make_states(SAMPLES[2]))
+        for name in ("fsync", "rename", "write", "unlink"):
             record(name)
+        store.commit()
+        assert calls == [
+            "fsync shard-00001.safetensors.partial",
+            "rename shard-00001.safetensors.partial",
+            "fsync store",
+            "write index.jsonl",
+            "fsync index.jsonl",
+            "unlink shard-00001.journal",
+        ]
+        calls.clear()
+    assert calls == ["fsync manifest.json.partial", "rename manifest.json.partial", "fsync store"]
+
+
+def test_the_manifest_says_what_the_states_are_and_counts_them(folder: Path) -> None:
+    fields = json.loads((folder / "manifest.json").read_text())
+    assert fields["schema_version"] == 2
+    assert fields["dtype"] == "bfloat16"
+    assert fields["norm_applied"] is False
+    assert fields["capture_points"] == [3, 1]
+    assert fields["command"] == "extract --out store"
+    assert fields["counts"] == {
+        "samples": 2,
+        "tokens": 3,
+        "shards": 1,
+        "bytes": (folder / "shard-00000.safetensors").stat().st_size,
+        "quarantined": {},
+    }
+
+
+def test_a_sample_set_aside_is_done_and_counted_and_not_in_the_store(folder: Path) -> None:
+    extra = Sample((7, 8), (1, 1))
+    with StoreWriter(folder, MANIFEST) as store:
+        store.begin((extra, SAMPLES[2]))
+        store.quarantine(extra, "all zero", "data:7: all zero at token 0")
         store.write(SAMPLES[2], make_states(SAMPLES[2]))
         store.commit()
-    file = f"{SAMPLES[2].id}.safetensors.partial"
-    assert calls == [
-        f"fsync {file}",
-        f"rename {file}",
-        "fsync samples",
-        "write index.jsonl",
-        "fsync index.jsonl",
-    ]
+    reader = StoreReader(folder)
+    assert extra.id not in reader.ids
+    assert extra.id in plan_store(folder, MANIFEST)
+    assert reader.quarantined[extra.id].detail == "data:7: all zero at token 0"
+    counts = json.loads((folder / "manifest.json").read_text())["counts"]
+    assert counts["samples"] == 3
+    assert counts["quarantined"] == {"all zero": 1}
+    # Whoever reads the shard without the index finds nothing to train on in those rows.
+    assert load_file(folder / "shard-00001.safetensors")["loss_mask"].tolist() == [0, 0, 1, 1, 1]
+    assert torch.equal(reader.read(SAMPLES[2].id)[1], make_states(SAMPLES[2]))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"capture_points": (3, 2)}, "capture_points is 3,1 there and 3,2 here"),
-        ({"hidden_size": 8}, "hidden_size is 4 there and 8 here"),
-        (
-            {"target": dataclasses.replace(MANIFEST.target, weights_sha256="0" * 64)},
-            r"target.weights_sha256 is dddddddddddd\.\.\. there and 000000000000\.\.\. here",
-        ),
-        (
-            {"dataset": dataclasses.replace(MANIFEST.dataset, sha256="0" * 64)},
-            "dataset.sha256 is .* there",
-        ),
-        (
-            {"stack": dataclasses.replace(MANIFEST.stack, versions={})},
-            "stack.versions.torch is 1 there and None here",
-        ),
-        (
-            {"stack": StackIdentity("cpu", "e" * 64, {"torch": "1"}, {"01-x.patch": "0"})},
-            "stack.patches.01-x.patch is f+... there and 0 here",
-        ),
-    ],
-)
-def test_another_run_is_refused(folder: Path, change: dict[str, object], message: str) -> None:
-    other = dataclasses.replace(MANIFEST, **change)  # type: ignore[arg-type]
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(StoreError, match=f"holds another run: {message}"):
-        plan_store(folder, other)
-    with pytest.raises(StoreError, match="holds another run"), StoreWriter(folder, other):
-        pass
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(StoreError, match=r"not empty and holds no states \(thesis.tex\)"):
-        plan_store(tmp_path, MANIFEST)
-
-
-def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StoreError, match="file is a file, not a folder"):
-            plan_store(folder, MANIFEST)
-
-
-def test_a_folder_that_takes_no_files_is_refused() -> None:
-    # /proc takes no new files, not even from root.
-    with pytest.raises(StoreError, match="cannot write to /proc"):
-        plan_store(Path("/proc/states"), MANIFEST)
-
-
-def test_two_runs_at_once_are_refused(folder: Path) -> None:
-    with (
-        StoreWriter(folder, MANIFEST),
-        pytest.raises(StoreError, match="another run is writing"),
-        StoreWriter(folder, MANIFEST),
-    ):
-        pass
-    extract(folder, SAMPLES[2:])
-
-
-def test_a_flipped_bit_is_found(folder: Path) -> None:
-    path = sample_file(folder, SAMPLES[1])
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    store = StoreReader(folder)
-    with pytest.raises(StoreError, match=f"{SAMPLES[1].id}.safetensors is damaged: its checksum"):
-        store.read(SAMPLES[1].id)
-    assert store.read(SAMPLES[0].id)[0] == SAMPLES[0]
-
-
-def test_a_file_cut_short_is_found_by_plan_and_reader(folder: Path) -> None:
-    path = sample_file(folder, SAMPLES[1])
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(StoreError, match=f"{SAMPLES[1].id}.safetensors is damaged"):
-        plan_store(folder, MANIFEST)
-    with pytest.raises(StoreError, match=f"{SAMPLES[1].id}.safetensors is damaged"):
-        StoreReader(folder).read(SAMPLES[1].id)
-
-
-def test_a_removed_file_is_extracted_again(folder: Path) -> None:
-    sample_file(folder, SAMPLES[0]).unlink()
-    assert set(plan_store(folder, MANIFEST)) == {SAMPLES[1].id}
-    with pytest.raises(StoreError, match=r"cannot read .*: No such file"):
-        StoreReader(folder).read(SAMPLES[0].id)
-    extract(folder, (SAMPLES[0], SAMPLES[2]))
+def test_a_shard_of_nothing_but_unfit_samples_is_none(folder: Path) -> None:
+    with StoreWriter(folder, MANIFEST) as store:
+        store.begin(SAMPLES[2:])
+        store.quarantine(SAMPLES[2], "constant", "data:1")
+        store.commit()
+    assert not list(folder.glob("shard-00001*"))
     assert StoreReader(folder).is_complete
-    assert StoreReader(folder).read(SAMPLES[0].id)[0] == SAMPLES[0]
-
-
-def test_swapped_files_are_found(folder: Path) -> None:
-    """Even where the index was made to fit them."""
-    first, second = (sample_file(folder, sample) for sample in SAMPLES[:2])
-    second.write_bytes(first.read_bytes())
-    index = folder / "index.jsonl"
-    entries = [json.loads(line) for line in index.read_text().splitlines()]
-    entries[1] = {**entries[0], "id": entries[1]["id"]}
-    index.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    with pytest.raises(StoreError, match="holds another sample than its name says"):
-        StoreReader(folder).read(SAMPLES[1].id)
 
 
 @pytest.mark.parametrize(
@@ -254,55 +245,17 @@ def test_swapped_files_are_found(folder: Path) -> None:
     ids=["length", "points", "hidden", "dtype"],
 )
 def test_states_of_another_shape_are_refused(folder: Path, states: torch.Tensor) -> None:
-    with (
-        StoreWriter(folder, MANIFEST) as store,
-        pytest.raises(StoreError, match=f"sample {SAMPLES[2].id}: the states are"),
-    ):
-        store.write(SAMPLES[2], states)
-
-
-def test_an_unknown_schema_version_is_refused(folder: Path) -> None:
-    path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 2}))
-    with pytest.raises(StoreError, match="has schema version 2, this program reads 1"):
-        StoreReader(folder)
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 1}', "{"])
-def test_a_damaged_manifest_is_named(folder: Path, content: str) -> None:
-    (folder / "manifest.json").write_text(content)
-    with pytest.raises(StoreError, match=r"manifest.json is damaged"):
-        StoreReader(folder)
-
-
-def test_a_damaged_index_is_named(folder: Path) -> None:
-    index = folder / "index.jsonl"
-    index.write_text("{}\n" + index.read_text())
-    with pytest.raises(StoreError, match=r"index.jsonl:1 is damaged"):
-        StoreReader(folder)
-
-
-def test_a_folder_without_states_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"holds no states: there is no manifest.json"):
-        StoreReader(tmp_path)
-
-
-def test_a_disk_that_fails_is_told_in_one_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with StoreWriter(folder, MANIFEST) as store:
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(StoreError, match="No space left on device; what was committed is safe"):
-            store.write(SAMPLES[2], make_states(SAMPLES[2]))
-    assert StoreReader(folder).ids == (SAMPLES[0].id, SAMPLES[1].id)
+        store.begin(SAMPLES[2:])
+        with pytest.raises(StoreError, match=f"sample {SAMPLES[2].id}: the states are"):
+            store.write(SAMPLES[2], states)
 
 
-def test_the_manifest_says_what_the_states_are(folder: Path) -> None:
-    fields = json.loads((folder / "manifest.json").read_text())
-    assert fields["schema_version"] == 1
-    assert fields["dtype"] == "bfloat16"
-    assert fields["norm_applied"] is False
-    assert fields["capture_points"] == [3, 1]
+def test_rows_that_plain_safetensors_could_not_read_are_refused(tmp_path: Path) -> None:
+    odd = Path(tmp_path / "odd")
+    manifest = make_manifest(SAMPLES, hidden_size=3)
+    with (
+        StoreWriter(odd, manifest) as store,
+        pytest.raises(StoreError, match=r"rows of 2 x 3 values are no multiple of 8 bytes"),
+    ):
+        store.begin(SAMPLES)

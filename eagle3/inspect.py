@@ -1,0 +1,141 @@
+"""Shows and checks what is in a store of hidden states.
+
+Exit codes: 0 as it should be, 1 unexpected failure, 2 wrong option, 4 there is no store, it is
+damaged, or two stores differ, 130 interrupted.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eagle3.command import Command, run, stdout_for_result_only, user_path
+from eagle3.errors import StoreError
+from eagle3.progress import Progress
+
+if TYPE_CHECKING:
+    from eagle3.inspection.report import InspectionReport
+
+_SECONDS_BETWEEN_LINES = 5.0
+_HELP = """Show and check what is in a store of hidden states.
+
+Without options: what the store holds and where it comes from, the statistics of each capture
+point, and the text of the first sample, its supervised tokens in colour and marked with +.
+
+\b
+Exit codes:
+  0    as it should be
+  1    unexpected failure
+  2    an option is wrong
+  4    there is no store, it is damaged, or it differs from the one to compare with
+  130  interrupted
+"""
+
+
+@click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
+@click.argument("folder", default="./eagle3-out")
+@click.option("--verify", is_flag=True, help="Read all states and check every checksum.")
+@click.option("--find", metavar="ID", help="Show this sample; the beginning of its id will do.")
+@click.option("--compare", metavar="FOLDER", help="Say how another store differs.")
+@click.option(
+    "--merge", is_flag=True, help="Join the parts that --shard runs wrote into one store."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=16384,
+    help="Tokens to take statistics of, from samples all over the store.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not tables.")
+@click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
+def inspect(folder: str, compare: str | None, as_json: bool, verbose: bool, **options: Any) -> None:
+    with stdout_for_result_only():
+        # Imported only now: --help must not wait seconds for torch.
+        from eagle3.inspection.report import InspectionRequest, inspect_store
+
+        request = InspectionRequest(
+            folder=user_path(folder),
+            compare=user_path(compare) if compare else None,
+            **options,
+        )
+        report = inspect_store(request, _BytesDone(Progress()))
+    if as_json:
+        click.echo(_as_json(report))
+    else:
+        _print_tables(report, whole_sample=request.find is not None)
+    _fail_where_needed(report)
+
+
+class _BytesDone:
+    """Says every few seconds how far the verification is, how fast, and the time left."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _SECONDS_BETWEEN_LINES and done < total:
+            return
+        self._last = now
+        rate = done / max(now - self._began, 1e-9)
+        left = round((total - done) / rate)
+        self._progress.say(
+            f"verifying: {done / 1e9:,.1f}/{total / 1e9:,.1f} GB, {rate / 1e9:.2f} GB/s, "
+            f"{left // 60}:{left % 60:02d} left"
+        )
+
+
+def _as_json(report: "InspectionReport") -> str:
+    entry, sample = report.entry, report.sample
+    fields = {
+        "folder": str(report.folder),
+        "samples": report.samples,
+        "dataset_samples": report.manifest.dataset.samples,
+        "complete": report.is_complete,
+        "tokens": report.tokens,
+        "shards": report.shards,
+        "bytes": report.bytes,
+        "parts": report.parts,
+        "capture_points": report.manifest.capture_points,
+        "hidden_size": report.manifest.hidden_size,
+        "stack": report.manifest.stack.name,
+        "target": report.manifest.target.path,
+        "quarantined": report.quarantined,
+        "points": [asdict(point) for point in report.points],
+        "sample": entry and {**asdict(entry), "supervised": sample and sum(sample.loss_mask)},
+        "verified": report.verification and asdict(report.verification),
+        "compared": report.comparison and asdict(report.comparison),
+    }
+    return json.dumps(fields)
+
+
+def _print_tables(report: "InspectionReport", *, whole_sample: bool) -> None:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from eagle3.inspection.preview import load_decoder
+    from eagle3.inspection.table import render
+
+    with stdout_for_result_only():
+        decode = load_decoder(Path(report.manifest.target.path))
+    console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    console.print(render(report, decode, whole_sample=whole_sample))
+
+
+def _fail_where_needed(report: "InspectionReport") -> None:
+    if report.verification and report.verification.damages:
+        damages = report.verification.damages
+        samples = sum(map(len, damages.values()))
+        first = next(iter(damages))
+        raise StoreError(f"{samples:,} of {report.samples:,} samples are damaged: {first}")
+    if report.comparison and not report.comparison.is_equal:
+        raise StoreError("the two stores do not hold the same; stdout says how")
+
+
+if __name__ == "__main__":
+    run(inspect)

@@ -1,0 +1,121 @@
+"""Everything that one call of inspect finds out."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3.inspection.compare import Comparison, compare_stores
+from eagle3.inspection.statistics import PointStatistics, choose_samples, measure_points
+from eagle3.store.index import IndexEntry
+from eagle3.store.manifest import Manifest
+from eagle3.store.merge import merge_parts
+from eagle3.store.quarantine import count_faults
+from eagle3.store.reader import StoreReader
+from eagle3.store.sample import Sample
+from eagle3.store.verify import verify_store
+
+
+@dataclass(frozen=True)
+class InspectionRequest:
+    """One field an option of the command; all paths are absolute.
+
+    `find` is an id or the beginning of one. Statistics are of about `max_tokens` tokens.
+    """
+
+    folder: Path
+    merge: bool
+    verify: bool
+    find: str | None
+    compare: Path | None
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`damages` maps what is wrong to the ids of the samples concerned."""
+
+    samples: int
+    bytes: int
+    seconds: float
+    damages: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class InspectionReport:
+    """What is in the store; `sample` at `entry` is the one that was looked for, or the first.
+
+    Where `verification` found damage, `points` is empty and `sample` is None.
+    """
+
+    folder: Path
+    manifest: Manifest
+    samples: int
+    tokens: int
+    shards: int
+    bytes: int
+    parts: int
+    merged_parts: int
+    is_complete: bool
+    quarantined: dict[str, int]
+    points: list[PointStatistics]
+    entry: IndexEntry | None
+    sample: Sample | None
+    verification: Verification | None
+    comparison: Comparison | None
+
+
+def inspect_store(
+    request: InspectionRequest, on_bytes: Callable[[int, int], None]
+) -> InspectionReport:
+    """Reads, and with `merge` joins, the store. `on_bytes` is told bytes verified, of how many.
+
+    Raises StoreError where there is no such store, sample or other store, and where a sample
+    that is to be shown is damaged; damage that `verify` finds is in the report.
+    """
+    merged_parts = merge_parts(request.folder) if request.merge else 0
+    store = StoreReader(request.folder)
+    entry = _find(store, request.find)
+    verification = _verify(store, on_bytes) if request.verify else None
+    damaged = bool(verification and verification.damages)
+    ids = [entry.id] if request.find and entry else choose_samples(store, request.max_tokens)
+    return InspectionReport(
+        folder=request.folder,
+        manifest=store.manifest,
+        samples=len(store.ids),
+        tokens=store.tokens,
+        shards=len(store.shards),
+        bytes=store.tokens * store.manifest.states_bytes(1),
+        parts=len(store.parts),
+        merged_parts=merged_parts,
+        is_complete=store.is_complete,
+        quarantined=count_faults(store.quarantined.values()),
+        points=[] if damaged else measure_points(store, ids),
+        entry=entry,
+        sample=store.read(entry.id)[0] if entry and not damaged else None,
+        verification=verification,
+        comparison=(
+            compare_stores(store, StoreReader(request.compare)) if request.compare else None
+        ),
+    )
+
+
+def _find(store: StoreReader, wanted: str | None) -> IndexEntry | None:
+    if wanted is None:
+        return next(iter(store.entries.values()), None)
+    return store.entries[store.find(wanted)]
+
+
+def _verify(store: StoreReader, on_bytes: Callable[[int, int], None]) -> Verification:
+    row_bytes = len(store.manifest.capture_points) * store.manifest.hidden_size * 2
+    total = store.tokens * row_bytes
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        on_bytes(done, total)
+
+    began = time.monotonic()
+    damages = verify_store(store, advance)
+    return Verification(len(store.ids), done, time.monotonic() - began, damages)

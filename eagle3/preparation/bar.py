@@ -1,0 +1,68 @@
+"""How far the reading of the data is, on stderr: a bar on a terminal, else a line now and then."""
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import rich.progress
+from rich.console import Console
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class ReadingBar:
+    """Follows work of which only the size in bytes is known beforehand.
+
+    The clock starts with the first of the work, since starting the processes takes seconds.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = total_bytes
+        self._last_line = time.monotonic()
+        self._began: tuple[float, int, int] | None = None
+        self.bytes_read = 0
+        self._rows = 0
+        self._tokens = 0
+        self.draw = self._print_line
+
+    def update(self, *, bytes_read: int, rows: int, tokens: int) -> None:
+        """`bytes_read`, `rows` and `tokens` are counted from the beginning."""
+        self.bytes_read, self._rows, self._tokens = bytes_read, rows, tokens
+        if self._began is None:
+            self._began = (time.monotonic(), bytes_read, tokens)
+        self.draw()
+
+    def state(self) -> str:
+        """Share done, rows, tokens/s and the time left."""
+        state = f"{self.bytes_read / max(1, self._total):.0%}, {self._rows:,} rows"
+        if self._began is None or self.bytes_read == self._began[1]:
+            return state
+        seconds = time.monotonic() - self._began[0]
+        left = round(seconds * (self._total - self.bytes_read) / (self.bytes_read - self._began[1]))
+        rate = (self._tokens - self._began[2]) / seconds
+        return f"{state}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02d} left"
+
+    def _print_line(self) -> None:
+        now = time.monotonic()
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            print(f"preparing: {self.state()}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def reading_bar(total_bytes: int) -> Generator[ReadingBar]:
+    """Shows a ReadingBar for as long as the context lasts."""
+    bar = ReadingBar(total_bytes)
+    if not sys.stderr.isatty():
+        yield bar
+        return
+    columns = (
+        rich.progress.TextColumn("preparing"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("{task.fields[state]}"),
+    )
+    with rich.progress.Progress(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task("preparing", total=total_bytes, state=bar.state())
+        bar.draw = lambda: drawn.update(task, completed=bar.bytes_read, state=bar.state())
+        yield bar

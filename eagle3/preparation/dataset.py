@@ -1,0 +1,205 @@
+"""The folder that a preparation writes and an extraction reads.
+
+`dataset.json` is what makes a folder a dataset; it is the last file written, and the folder gets
+its name only when all of it is on disk.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eagle3.chat.token_sequence import TokenSequence
+from eagle3.errors import InputError, StoreError
+from eagle3.preparation.seen import SeenIds
+from eagle3.preparation.tokenizing import SCHEMA, Outcome
+from eagle3.store.durable import sync_folder
+
+SCHEMA_VERSION = 1
+DESCRIPTION = "dataset.json"
+REJECTS = "rejects.jsonl"
+VOCABULARY = "vocabulary.parquet"
+PARTS = ("train", "validation")
+_TOKENS_PER_ROW_GROUP = 2_000_000
+_TOKENS_PER_FILE = 200_000_000
+
+
+class DatasetWriter:
+    """Writes samples part by part into a folder beside `out`, which takes its name at `commit`.
+
+    A context: left without `commit`, nothing stays. Raises StoreError where `out` is taken or the
+    disk refuses.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self.folder = out.with_name(f".{out.name}.partial")
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise StoreError(f"{out} is there already; give another --out, or remove it")
+        try:
+            # What a killed run left; it was never anything but scratch.
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            self.seen = SeenIds(self.folder / "seen.sqlite")
+            self._rejects = (self.folder / REJECTS).open("w", encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {self.folder}: {error.strerror}") from error
+        self._parts = {part: _PartWriter(self.folder, part) for part in PARTS}
+        self._committed = False
+
+    def __enter__(self) -> "DatasetWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._committed:
+            self._rejects.close()
+            for part in self._parts.values():
+                part.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write(self, part: str, table: pa.Table) -> None:
+        try:
+            self._parts[part].write(table)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.folder}: {error}") from error
+
+    def reject(self, outcome: Outcome) -> None:
+        """Notes a row that gave no sample: where it stands, why, and the row itself."""
+        line = {
+            "place": outcome.place,
+            "outcome": outcome.kind,
+            "reason": outcome.reason,
+            "row": outcome.content,
+        }
+        self._rejects.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+
+    def finish(self) -> tuple[str, dict[str, str]]:
+        """Closes the files; returns the digest of all ids and the SHA-256 of each file of samples.
+
+        The digest is over the sorted ids of the samples, as the store has it.
+        """
+        digest = self.seen.digest()
+        self.seen.close()
+        self._rejects.close()
+        for part in self._parts.values():
+            part.close()
+        return digest, {
+            path.name: _file_digest(path)
+            for part in PARTS
+            for path in sorted(self.folder.glob(f"{part}-*.parquet"))
+        }
+
+    def commit(self, description: dict[str, Any]) -> None:
+        """Writes `description` and gives the folder its name."""
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **description}, indent=2)
+        try:
+            (self.folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+            for path in self.folder.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(self.folder)
+            self.folder.rename(self._out)
+            sync_folder(self._out.parent)
+        except OSError as error:
+            raise StoreError(f"cannot commit {self._out}: {error.strerror}") from error
+        self._committed = True
+
+
+class _PartWriter:
+    """Files of one part, cut by tokens so that neither memory nor a file grows without end."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self._folder = folder
+        self._part = part
+        self._files = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_tokens = 0
+        self._file_tokens = 0
+
+    def write(self, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        self._waiting.append(table)
+        self._waiting_tokens += len(table["input_ids"].combine_chunks().flatten())
+        if self._waiting_tokens >= _TOKENS_PER_ROW_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._end_file()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._writer is None:
+            path = self._folder / f"{self._part}-{self._files:05}.parquet"
+            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+            self._files += 1
+        self._writer.write_table(pa.concat_tables(self._waiting))
+        self._file_tokens += self._waiting_tokens
+        self._waiting, self._waiting_tokens = [], 0
+        if self._file_tokens >= _TOKENS_PER_FILE:
+            self._end_file()
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._file_tokens = None, 0
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What dataset.json says; raises InputError where `folder` is no dataset of this version."""
+    path = folder / DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        version = description["schema_version"]
+    except OSError as error:
+        raise InputError(
+            f"{folder} is not a prepared dataset ({DESCRIPTION}: {error.strerror}); make one with "
+            "//eagle3:prepare"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged; prepare the data again") from error
+    if version != SCHEMA_VERSION:
+        raise InputError(f"{path} has schema_version {version}, which is not known here")
+    return description
+
+
+def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequence]:
+    """Yields the samples of both parts, the training part first, at most `limit` of them.
+
+    Raises InputError for a file that is missing or is not the one that was written.
+    """
+    left = limit
+    for name, expected in read_description(folder)["files"].items():
+        path = folder / name
+        try:
+            if _file_digest(path) != expected:
+                raise InputError(f"{path} is damaged (SHA-256); prepare the data again")
+            with pq.ParquetFile(path) as file:
+                row = 0
+                for batch in file.iter_batches(batch_size=256):
+                    for sample in batch.to_pylist():
+                        if left == 0:
+                            return
+                        left = None if left is None else left - 1
+                        row += 1
+                        yield TokenSequence(
+                            f"{name}:{row}",
+                            tuple(sample["input_ids"]),
+                            tuple(sample["loss_mask"]),
+                        )
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"cannot read {path}: {error}; prepare the data again") from error
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

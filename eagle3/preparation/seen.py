@@ -1,0 +1,45 @@
+"""The ids of all samples so far, on disk: in memory they would grow with the data."""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_CACHE_KIB = 64 * 1024
+
+
+class SeenIds:
+    """Tells new ids from repeated ones; `path` is a scratch file, removed at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database = sqlite3.connect(path, isolation_level=None)
+        # Nothing here outlives the run, so nothing is synced or journalled.
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._database.execute("CREATE TABLE seen (id BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._database.execute("BEGIN")
+
+    def add(self, ids: Sequence[str]) -> list[bool]:
+        """Whether each of `ids` is new, the earlier ones of the same call counted as seen."""
+        insert = "INSERT OR IGNORE INTO seen VALUES (?)"
+        return [
+            self._database.execute(insert, (bytes.fromhex(sample_id),)).rowcount == 1
+            for sample_id in ids
+        ]
+
+    def digest(self) -> str:
+        """SHA-256 over all ids in sorted order, as `eagle3.store.sample.dataset_digest` has it."""
+        digest = hashlib.sha256()
+        for position, sample_id in enumerate(self._sorted()):
+            digest.update(("\n" if position else "").encode() + sample_id.hex().encode())
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        self._database.close()
+        self._path.unlink()
+
+    def _sorted(self) -> Iterator[bytes]:
+        for (sample_id,) in self._database.execute("SELECT id FROM seen ORDER BY id"):
+            yield sample_id

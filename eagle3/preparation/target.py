@@ -1,0 +1,69 @@
+"""What of a target bears on its data: limits and tokenizer, read without opening either."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eagle3.errors import InputError
+
+_DEFAULT_MAX_MODEL_LEN = 2048
+# Every file that can change a token id or a rendered conversation.
+_TOKENIZER_FILES = (
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tiktoken.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """`vocab_size` and `max_model_len` in tokens; `tokenizer_sha256` is over its files."""
+
+    name: str
+    vocab_size: int
+    max_model_len: int
+    tokenizer_sha256: str
+
+
+def read_target(model: Path, max_model_len: int | None = None) -> Target:
+    """Reads the configuration in `model`; `max_model_len` None: 2,048, or less if it takes less.
+
+    Raises InputError where it is missing or damaged, or the target takes less than is asked.
+    """
+    path = model / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        # Targets that see pictures keep the language model's settings in a part of their own.
+        text = {**config, **(config.get("text_config") or {})}
+        vocab_size, positions = int(text["vocab_size"]), text.get("max_position_embeddings")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; complete the folder") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} has no usable `vocab_size`; complete it") from error
+    if max_model_len is not None and positions is not None and max_model_len > positions:
+        raise InputError(
+            f"--max-model-len {max_model_len:,} is more than the {positions:,} positions of the "
+            "target; lower it"
+        )
+    length = max_model_len or min(_DEFAULT_MAX_MODEL_LEN, positions or _DEFAULT_MAX_MODEL_LEN)
+    return Target(model.name, vocab_size, length, tokenizer_digest(model))
+
+
+def tokenizer_digest(model: Path) -> str:
+    """SHA-256 over the names and contents of the files that make token ids of conversations."""
+    digest = hashlib.sha256()
+    for path in sorted(model / name for name in _TOKENIZER_FILES):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,229 @@
+"""Rows to samples, in as many processes as there are cores.
+
+A chunk of rows goes to a process and comes back as one Arrow table and one outcome a row. Chunks
+come back in the order of the data, so that the number of processes makes no difference.
+"""
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from eagle3.chat.chat_template import ChatTemplate, load_chat_template
+from eagle3.chat.conversation import Conversation, NothingToTrainOnError
+from eagle3.chat.formats import detect_format, parse_row
+from eagle3.chat.supervision import tokenize_turns
+from eagle3.chat.token_sequence import TokenSequence
+from eagle3.errors import Eagle3Error, InputError
+from eagle3.preparation.lengths import Fitted, fit_conversation, fit_tokens
+from eagle3.preparation.request import PreparationRequest
+from eagle3.preparation.sources import Chunk, parse_chunk_row
+from eagle3.preparation.target import Target
+from eagle3.store.sample import Sample
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("conversation", pa.string()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("loss_mask", pa.list_(pa.int8())),
+    ]
+)
+_CHUNKS_AHEAD = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one row. `content` is the row itself, of one that was not taken."""
+
+    place: str
+    kind: Literal["success", "skipped", "error"]
+    form: str = "unknown"
+    samples: int = 0
+    cut: int = 0
+    dropped: int = 0
+    reason: str = ""
+    content: str | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TokenizedChunk:
+    """`table` holds the samples of all rows, in order, in SCHEMA."""
+
+    outcomes: list[Outcome]
+    table: pa.Table
+    bytes_read: int
+
+
+class RowTokenizer:
+    """Makes samples of rows; the tokenizer is opened when the first conversation is met."""
+
+    def __init__(self, request: PreparationRequest, target: Target) -> None:
+        self._request = request
+        self._target = target
+
+    def __call__(self, chunk: Chunk) -> TokenizedChunk:
+        outcomes = []
+        samples: list[TokenSequence] = []
+        conversations: list[str] = []
+        ids: list[str] = []
+        for place, content, line in chunk.rows():
+            form = self._request.form or "unknown"
+            try:
+                record = parse_chunk_row(place, content, line)
+                form = self._request.form or detect_format(record)
+                fitted = self._fit(parse_row(record, form))
+            except InputError as error:
+                kind = "skipped" if isinstance(error, NothingToTrainOnError) else "error"
+                reason = str(error).removeprefix(place).removeprefix(": ")
+                outcomes.append(Outcome(place, kind, form, reason=reason, content=content))
+                continue
+            if not fitted.samples:
+                reason = f"longer than {self._target.max_model_len:,} tokens"
+                outcomes.append(
+                    Outcome(place, "skipped", form, 0, 0, fitted.dropped, reason, content)
+                )
+                continue
+            row_ids = [Sample(part.input_ids, part.loss_mask).id for part in fitted.samples]
+            conversation = hashlib.sha256("\n".join(row_ids).encode()).hexdigest()[:32]
+            ids += row_ids
+            conversations += [conversation] * len(row_ids)
+            samples += fitted.samples
+            outcomes.append(
+                Outcome(place, "success", form, len(row_ids), fitted.cut, fitted.dropped)
+            )
+        return TokenizedChunk(outcomes, _table(ids, conversations, samples), chunk.bytes_read)
+
+    def _fit(self, row: Conversation | TokenSequence) -> Fitted:
+        policy, length = self._request.long, self._target.max_model_len
+        if isinstance(row, TokenSequence):
+            self._check_tokens(row)
+            return fit_tokens(row, policy, length)
+        if self._request.reasoning == "drop":
+            messages = tuple(replace(message, reasoning="") for message in row.messages)
+            row = replace(row, messages=messages)
+        return fit_conversation(row, self._tokenize, policy, length)
+
+    def _tokenize(self, conversation: Conversation) -> list[TokenSequence]:
+        sequences = tokenize_turns(conversation, self._template)
+        if len(sequences) == 1 or self._request.history == "split":
+            return sequences
+        if self._request.history == "last":
+            return sequences[-1:]
+        raise InputError(
+            f"{conversation.place}: the tokens of earlier turns change when later turns follow, "
+            "and --history refuse was given"
+        )
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        return load_chat_template(
+            self._request.model,
+            trust_remote_code=self._request.trust_remote_code,
+            date=self._request.date,
+        )
+
+    def _check_tokens(self, sequence: TokenSequence) -> None:
+        if all(sequence.loss_mask):
+            raise InputError(
+                f"{sequence.place}: every token is supervised, so nothing tells what the target "
+                "was given; add a `loss_mask`"
+            )
+        outside = [
+            token for token in sequence.input_ids if not 0 <= token < self._target.vocab_size
+        ]
+        if outside:
+            raise InputError(
+                f"{sequence.place}: token id {outside[0]} is not in the target's vocabulary (0 to "
+                f"{self._target.vocab_size - 1})"
+            )
+
+
+def tokenize_chunks(
+    chunks: Iterable[Chunk], request: PreparationRequest, target: Target
+) -> Iterator[TokenizedChunk]:
+    """Yields each chunk tokenized, in order; with one worker, in this process.
+
+    At most a few chunks a process are ever on the way, so that memory stays flat. Raises
+    InputError where the tokenizer cannot be opened.
+    """
+    if request.workers == 1:
+        yield from map(RowTokenizer(request, target), chunks)
+        return
+    pool = ProcessPoolExecutor(
+        request.workers,
+        # Forked processes would inherit the locks of Arrow's and the tokenizer's threads.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(request, target),
+    )
+    pending: deque[Future[TokenizedChunk]] = deque()
+    try:
+        for chunk in chunks:
+            pending.append(pool.submit(_work, chunk))
+            if len(pending) >= request.workers * _CHUNKS_AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise Eagle3Error(
+            "a process that tokenizes was killed, perhaps for want of memory; lower --workers"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _table(ids: list[str], conversations: list[str], samples: list[TokenSequence]) -> pa.Table:
+    offsets = np.zeros(len(samples) + 1, np.int32)
+    np.cumsum([len(sample.input_ids) for sample in samples], out=offsets[1:])
+    # array and bytes take tuples several times faster than numpy does.
+    tokens, mask = array("i"), bytearray()
+    for sample in samples:
+        tokens.extend(sample.input_ids)
+        mask += bytes(sample.loss_mask)
+    columns = [
+        pa.array(ids, pa.string()),
+        pa.array(conversations, pa.string()),
+        pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(tokens, np.int32))),
+        pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(mask, np.int8))),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+_worker: RowTokenizer | None = None
+
+
+def _start_worker(request: PreparationRequest, target: Target) -> None:
+    global _worker
+    # Each process has one core; the tokenizer's own threads would only fight for it.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # A tokenizer needs no torch, which takes 2 s and 300 MB a process.
+    os.environ.update(USE_TORCH="0", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
+    # Ctrl-C reaches all processes; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _worker = RowTokenizer(request, target)
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(chunk: Chunk) -> TokenizedChunk:
+    assert _worker is not None
+    return _worker(chunk)

@@ -1,0 +1,68 @@
+"""A shard on disk, mapped into memory: nothing is read before it is used."""
+
+import mmap
+import os
+from bisect import bisect_left
+from pathlib import Path
+
+import torch
+
+from eagle3.errors import StoreError
+from eagle3.store.sample import Sample
+from eagle3.store.shard_layout import read_layout
+
+
+class Shard:
+    """The shard `path`, whose size and header are checked here and whose rows are not.
+
+    Raises StoreError where it is missing, or is not a whole shard.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        try:
+            self.layout = read_layout(path, descriptor)
+            # A private copy on write: tensors on the mapping must not be read-only for torch.
+            self._bytes = mmap.mmap(descriptor, self.layout.size, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(descriptor)
+
+    def read_ahead(self) -> None:
+        """Has the system fetch all of the shard now, in one sequential read."""
+        self._bytes.madvise(mmap.MADV_WILLNEED)
+
+    def holds(self, offset: int, length: int) -> bool:
+        """Whether the rows are those of one sample, from its first to its last."""
+        offsets = self.layout.sample_offsets
+        place = bisect_left(offsets, offset)
+        return offsets[place : place + 2] == (offset, offset + length)
+
+    def rows(self, offset: int, length: int) -> memoryview:
+        """The bytes of the rows, without a copy."""
+        start = self.layout.row_start(offset)
+        return memoryview(self._bytes)[start : start + length * self.layout.row_bytes]
+
+    def hidden_states(self, offset: int, length: int) -> torch.Tensor:
+        """bf16 [length, L, H], without a copy; what is written to it does not reach the disk."""
+        layout = self.layout
+        points, hidden_size = len(layout.capture_points), layout.hidden_size
+        return torch.frombuffer(
+            self._bytes,
+            dtype=torch.bfloat16,
+            count=length * points * hidden_size,
+            offset=layout.row_start(offset),
+        ).view(length, points, hidden_size)
+
+    def sample(self, offset: int, length: int) -> Sample:
+        """Token ids and mask of the rows."""
+        content = memoryview(self._bytes)
+        ids = self.layout.input_ids_start + 8 * offset
+        mask = self.layout.loss_mask_start + offset
+        return Sample(
+            tuple(content[ids : ids + 8 * length].cast("q")),
+            tuple(content[mask : mask + length]),
+        )

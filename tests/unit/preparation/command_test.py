@@ -1,0 +1,138 @@
+"""The command as its users meet it: options, table, JSON, errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from eagle3.prepare import prepare
+from tests.unit.preparation import rows
+from tests.unit.tiny_target import make_target
+
+OPTIONS = {
+    "--data": None,
+    "--date": None,
+    "--draft-vocab": 32000,
+    "--format": None,
+    "--help": False,
+    "--history": "split",
+    "--html": False,
+    "--json": False,
+    "--limit": None,
+    "--lint": False,
+    "--long": "drop",
+    "--max-model-len": None,
+    "--model": "smollm2",
+    "--out": "./eagle3-data",
+    "--reasoning": "keep",
+    "--seed": 0,
+    "--show": 0,
+    "--trust-remote-code": False,
+    "--validation-share": 0.0,
+    "--verbose": False,
+    "--workers": None,
+    "-v": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_target(tmp_path_factory.mktemp("model") / "target")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return rows.write_all(tmp_path / "d.jsonl")
+
+
+def invoke(*arguments: Any, color: bool = False) -> Result:
+    return CliRunner().invoke(prepare, [str(argument) for argument in arguments], color=color)
+
+
+def test_the_options_are_the_frozen_ones() -> None:
+    context = prepare.make_context("prepare", [])
+    found = {
+        name: context.params.get(str(option.name), False)
+        for option in prepare.get_params(context)
+        for name in option.opts
+        if option.name
+    }
+    assert found == OPTIONS
+
+
+def test_help_tells_every_option_and_the_exit_codes() -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for text in (*OPTIONS, "0    done", "2    an option", "4    the output", "130  inter"):
+        assert text in result.stdout
+
+
+def test_the_table_accounts_for_every_row(tmp_path: Path, model: Path, data: Path) -> None:
+    result = invoke("--data", data, "--model", model, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert "rows      41 success + 6 skipped + 8 error = 55 input" in result.stdout
+    assert "32,000 covers 100.0 %" in result.stdout
+    assert "3 skipped: repeats an earlier row" in result.stdout
+    assert f"extract -- --data {tmp_path / 'out'}" in result.stdout
+
+
+def test_json_is_one_line_of_it(tmp_path: Path, model: Path, data: Path) -> None:
+    arguments = ("--data", data, "--model", model, "--out", tmp_path / "out", "--json")
+    result = invoke(*arguments, "--show", 1, "--draft-vocab", 3)
+    told = json.loads(result.stdout)
+    assert (told["input"], told["success"], told["skipped"], told["error"]) == (55, 41, 6, 8)
+    assert 0 < told["coverage"] < 1
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_shown_samples_mark_what_is_supervised(
+    tmp_path: Path, model: Path, data: Path, color: bool
+) -> None:
+    arguments = ("--data", data, "--model", model, "--out", tmp_path / "out", "--show", 2)
+    shown = invoke(*arguments, color=color).stdout
+    answer = "«It is 0.<|end|>»"
+    assert (f"\x1b[32m{answer}\x1b[0m" if color else f"assistant\n{answer}\n") in shown
+    assert shown.count("--- ") == 2
+
+
+def test_html_writes_the_page(tmp_path: Path, model: Path, data: Path) -> None:
+    out = tmp_path / "out"
+    invoke("--data", data, "--model", model, "--out", out, "--html")
+    assert (out / "lengths.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_lint_tells_what_it_found(model: Path) -> None:
+    result = invoke("--lint", "--model", model)
+    assert result.exit_code == 0
+    assert "ok     all answers of a conversation fit one sample" in result.stdout
+
+
+def test_lint_fails_for_a_template_that_cannot_be_used(tmp_path: Path) -> None:
+    model = make_target(tmp_path / "t", chat_template="{{ raise_exception('never') }}")
+    result = invoke("--lint", "--model", model)
+    assert result.exit_code == 2
+    assert "fault  two questions and answers: the chat template refuses" in result.stdout
+    assert result.stderr.startswith("error: ")
+
+
+def test_an_error_is_one_line_and_its_code(tmp_path: Path, model: Path, data: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("x")
+    for arguments, code, message in (
+        ((), 2, "--data is needed"),
+        (("--data", tmp_path / "none", "--model", model), 2, "no such file"),
+        (("--data", data, "--model", tmp_path / "none"), 2, "no model "),
+        (("--data", data, "--model", model, "--out", taken), 4, "is there already"),
+        (("--data", data, "--long", "keep"), 2, "'keep' is not one of"),
+        (("--data", data, "--validation-share", "1"), 2, "1.0 is not in the range"),
+        (("--data", data, "--model", model, "--max-model-len", 5000), 2, "4,096 positions"),
+    ):
+        result = (
+            invoke(*arguments) if "--model" in arguments else invoke(*arguments, "--model", model)
+        )
+        assert result.exit_code == code, (arguments, result.stderr)
+        assert result.stdout == ""
+        assert message in result.stderr.splitlines()[-1]
+        assert result.stderr.splitlines()[-1].startswith("error: ")
