@@ -11,14 +11,14 @@ def test_reads_the_machines_pip_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pip.conf").write_text(
-        "[global]\nindex-url = https://mirror.example.org/simple\ntimeout = 60\n"
+        "[global]\nindex-url = https://example.org/mirror/simple\ntimeout = 60\n"
         "[download]\ntimeout = 1\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     monkeypatch.setenv("PIP_TRUSTED_HOST", "mirror.example.org")
     monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
     settings = index.pip_settings()
-    assert settings["index-url"] == "https://mirror.example.org/simple"
+    assert settings["index-url"] == "https://example.org/mirror/simple"
     assert settings["timeout"] == "60"
     assert settings["trusted-host"] == "mirror.example.org"
 
@@ -26,24 +26,24 @@ def test_reads_the_machines_pip_configuration(
 def test_the_environment_wins_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://file.example.org/simple\n")
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://example.org/file/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.setenv("PIP_INDEX_URL", "https://env.example.org/simple")
-    assert index.pip_settings()["index-url"] == "https://env.example.org/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/env/simple")
+    assert index.pip_settings()["index-url"] == "https://example.org/env/simple"
 
 
 def test_translates_what_uv_knows() -> None:
     settings = {
-        "index-url": "https://mirror.example.org/simple",
-        "extra-index-url": "https://more.example.org/simple\nfile:///srv/wheels",
+        "index-url": "https://example.org/mirror/simple",
+        "extra-index-url": "https://example.org/more/simple\nfile:///srv/wheels",
         "timeout": "60",
         "cert": "/etc/ssl/bundle.crt",
         "trusted-host": "mirror.example.org\nmore.example.org",
     }
     assert index.uv_environment(settings) == {
         "UV_SYSTEM_CERTS": "1",
-        "UV_DEFAULT_INDEX": "https://mirror.example.org/simple",
-        "UV_INDEX": "https://more.example.org/simple",
+        "UV_DEFAULT_INDEX": "https://example.org/mirror/simple",
+        "UV_INDEX": "https://example.org/more/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_HTTP_TIMEOUT": "60",
         "SSL_CERT_FILE": "/etc/ssl/bundle.crt",
