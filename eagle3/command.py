@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 
 import click
 
-from eagle3.errors import Eagle3Error
+from eagle3.errors import Eagle3Error, InputError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+
+_SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 
 
 class Command(click.Command):
@@ -84,6 +86,19 @@ def shipped_path(path: str) -> Path:
     if not location or not Path(location).exists():
         raise Eagle3Error(f"{path} is not here: start the command with `bazel run`")
     return Path(location)
+
+
+def model_folder(name: str) -> Path:
+    """The checkpoint that `--model` names: a shipped model, or a folder of the user's."""
+    if name in _SHIPPED_MODELS:
+        return shipped_path(_SHIPPED_MODELS[name])
+    folder = user_path(name)
+    if not folder.is_dir():
+        raise InputError(
+            f"no model {name}: neither a shipped model ({', '.join(_SHIPPED_MODELS)}) nor the "
+            "folder of a checkpoint; models are never downloaded"
+        )
+    return folder
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

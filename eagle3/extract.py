@@ -9,12 +9,18 @@ import os
 import re
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eagle3.command import Command, run, shipped_path, stdout_for_result_only, user_path
+from eagle3.command import (
+    Command,
+    model_folder,
+    run,
+    shipped_path,
+    stdout_for_result_only,
+    user_path,
+)
 from eagle3.errors import InputError
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.progress import Progress
@@ -23,7 +29,6 @@ from eagle3.store.part import Part, parse_part, part_of_process
 if TYPE_CHECKING:
     from eagle3.extraction.extract import ExtractionReport
 
-_SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _SHIPPED_DATA = "examples/conversations.jsonl"
 _UNITS = {"": 1}
 _UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)}
@@ -167,7 +172,7 @@ def extract(model: str, data: str | None, out: str, as_json: bool, **options: An
     progress.say(f"extract: states of {model} into {user_path(out)}")
     progress.say("checking the target and the data ...")
     request = ExtractionRequest(
-        model=_find_model(model),
+        model=model_folder(model),
         data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
         out=user_path(out),
         command=shlex.join(["extract", *sys.argv[1:]]),
@@ -179,18 +184,6 @@ def extract(model: str, data: str | None, out: str, as_json: bool, **options: An
 
         report = extract_states(request, progress)
     click.echo(_as_json(report) if as_json else _as_table(report))
-
-
-def _find_model(name: str) -> Path:
-    if name in _SHIPPED_MODELS:
-        return shipped_path(_SHIPPED_MODELS[name])
-    folder = user_path(name)
-    if not folder.is_dir():
-        raise InputError(
-            f"no model {name}: neither a shipped model ({', '.join(_SHIPPED_MODELS)}) nor the "
-            "folder of a checkpoint; models are never downloaded"
-        )
-    return folder
 
 
 def _as_json(report: "ExtractionReport") -> str:

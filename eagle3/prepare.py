@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eagle3.command import Command, run, shipped_path, stdout_for_result_only, user_path
+from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
 from eagle3.progress import Progress
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from eagle3.preparation.prepare import PreparationReport
     from eagle3.preparation.request import PreparationRequest
 
-_SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _FORMS = ("messages", "sharegpt", "alpaca", "prompt", "tokens")
 # Below this much data a second process takes longer to start than the work.
 _BYTES_FOR_MORE_WORKERS = 4_000_000
@@ -131,7 +130,7 @@ def prepare(
     **options: Any,
 ) -> None:
     progress = Progress()
-    folder = _find_model(model)
+    folder = model_folder(model)
     day = date.date() if date else datetime.date.today()
     if lint:
         _lint(folder, day, options["trust_remote_code"])
@@ -157,18 +156,6 @@ def prepare(
     if report.shown:
         _show(request, report, to_stderr=as_json)
     click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab))
-
-
-def _find_model(name: str) -> Path:
-    if name in _SHIPPED_MODELS:
-        return shipped_path(_SHIPPED_MODELS[name])
-    folder = user_path(name)
-    if not folder.is_dir():
-        raise InputError(
-            f"no model {name}: neither a shipped model ({', '.join(_SHIPPED_MODELS)}) nor the "
-            "folder of a checkpoint; models are never downloaded"
-        )
-    return folder
 
 
 def _usual_workers(data: Path) -> int:
