@@ -82,7 +82,7 @@ def test_apt_hash_mismatch_names_file_expected_and_found(machine: Machine) -> No
     pin = machine.publish("liba", "1", {"a": "A"})
     # As printed by apt 2.6 for a package altered on its mirror.
     mismatch = (
-        "E: Failed to fetch https://mirror.invalid/pool/liba_1_amd64.deb  Hash Sum mismatch\n"
+        "E: Failed to fetch https://example.org/pool/liba_1_amd64.deb  Hash Sum mismatch\n"
         "   Hashes of expected file:\n    - SHA256:" + "a" * 64 + "\n    - Filesize:3 [weak]\n"
         "   Hashes of received file:\n    - SHA256:" + "b" * 64 + "\n"
     )

@@ -28,12 +28,10 @@ def main() -> None:
     with (archive / "log").open("a") as log:
         print(" ".join(words), file=log)
     if words == ["update", "--print-uris"]:
-        print("'https://third.party.invalid/apt/dists/stable-tools/InRelease' x 0")
-        print("'https://mirror.invalid/debian/dists/bookworm/InRelease' x 0")
+        print("'https://example.com/apt/dists/stable-tools/InRelease' x 0")
+        print("'https://example.org/debian/dists/bookworm/InRelease' x 0")
     elif (archive / "offline").exists():
-        fail(
-            "Err:1 https://mirror.invalid trixie", "E: Failed to fetch InRelease  No route to host"
-        )
+        fail("Err:1 https://example.org trixie", "E: Failed to fetch InRelease  No route to host")
     elif words[0] == "--simulate":
         for package in index.values():
             print(f"Inst {package['name']} ({package['version']} Debian:testing [amd64])")
@@ -56,7 +54,7 @@ def download(archive: Path, index: dict, specs: list[str], *, only_print: bool) 
         elif only_print:
             file = f"{name}_{quote(package['version'], safe='+~')}_amd64.deb"
             size, sha256 = package["size"], package["sha256"]
-            print(f"'https://mirror.invalid/{file}' {file} {size} SHA256:{sha256}")
+            print(f"'https://example.org/{file}' {file} {size} SHA256:{sha256}")
         else:
             fetch(archive, package)
     if gone:

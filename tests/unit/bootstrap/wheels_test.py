@@ -38,7 +38,7 @@ def test_pip_naming_another_hash_is_told_in_one_line() -> None:
     # As printed by pip 25.1.
     output = (
         "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have\n"
-        "    tool==1.0 from https://index.invalid/tool-1.0.whl:\n"
+        "    tool==1.0 from https://example.org/tool-1.0.whl:\n"
         "        Expected sha256 aaaa\n"
         "             Got        bbbb\n"
     )

@@ -15,8 +15,8 @@ import eagle3.extraction.extract
 from eagle3.extraction.extract import extract
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.progress import Progress
-from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
+from tests.unit.extraction.requests import make_request
 from tests.unit.fake_engine import FakeEngine
 from tests.unit.store.stored import contents
 from tests.unit.tiny_target import make_target
@@ -34,26 +34,14 @@ class TimedEngine(FakeEngine):
         return super().extract(token_ids)
 
 
-def make_request(folder: Path, out: str) -> ExtractionRequest:
-    return ExtractionRequest(
-        model=folder / "target",
-        data=folder / "data.jsonl",
-        out=folder / out,
+def request_for(folder: Path, out: str) -> ExtractionRequest:
+    return make_request(
+        folder / "target",
+        folder / "data.jsonl",
+        folder / out,
         layers=(5, 0),
-        layer_convention="after-layer",
-        tensor_parallel=1,
-        max_model_len=None,
         max_tokens_per_step=32,
-        gpu_memory_utilization=0.8,
-        limit=None,
-        truncate=False,
-        seed=0,
-        trust_remote_code=False,
-        verbose=False,
-        part=Part(),
         shard_bytes=4000,
-        on_bad="fail",
-        command="extract",
     )
 
 
@@ -83,7 +71,7 @@ def test_a_hundred_kills_change_no_byte(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     (tmp_path / "data.jsonl").write_text("\n".join(lines))
     began = time.monotonic()
-    extract(make_request(tmp_path, "whole"), Progress())
+    extract(request_for(tmp_path, "whole"), Progress())
     seconds = time.monotonic() - began
     whole = contents(tmp_path / "whole")
     assert len(whole) == SAMPLES
@@ -92,7 +80,7 @@ def test_a_hundred_kills_change_no_byte(tmp_path: Path, monkeypatch: pytest.Monk
     number = 0
     while kills < KILLS:
         number += 1
-        request = make_request(tmp_path, str(number))
+        request = request_for(tmp_path, str(number))
         committed: set[str] = set()
         for _ in range(chance.randint(1, 3)):
             child = start(request)

@@ -16,6 +16,7 @@ from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
 from eagle3.store.part import Part
 from eagle3.store.writer import StoreWriter
+from tests.unit.extraction.requests import make_request
 from tests.unit.fake_engine import FakeEngine
 from tests.unit.tiny_target import HIDDEN_SIZE, NUM_LAYERS, make_target
 
@@ -24,24 +25,10 @@ from tests.unit.tiny_target import HIDDEN_SIZE, NUM_LAYERS, make_target
 def request_(tmp_path: Path) -> ExtractionRequest:
     data = tmp_path / "data.jsonl"
     data.write_text('{"input_ids": [1, 2, 3]}\n{"input_ids": [4, 5]}\n')
-    return ExtractionRequest(
-        model=make_target(tmp_path / "target"),
-        data=data,
-        out=tmp_path / "new" / "out",
-        layers=None,
-        layer_convention="after-layer",
-        tensor_parallel=1,
-        max_model_len=None,
-        max_tokens_per_step=16,
-        gpu_memory_utilization=0.8,
-        limit=None,
-        truncate=False,
-        seed=0,
-        trust_remote_code=False,
-        verbose=False,
-        part=Part(),
-        shard_bytes=2**30,
-        on_bad="fail",
+    return make_request(
+        make_target(tmp_path / "target"),
+        data,
+        tmp_path / "new" / "out",
         command="extract --layers 3,0",
     )
 

@@ -13,11 +13,11 @@ import torch
 from eagle3.engine.engine import EngineOptions
 from eagle3.errors import EngineError
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
-from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
+from tests.unit.extraction.requests import make_request
 from tests.unit.fake_engine import FailingEngine, FakeEngine
 from tests.unit.store.stored import contents
 from tests.unit.tiny_target import make_target
@@ -32,25 +32,13 @@ class Setting:
     def __init__(self, folder: Path) -> None:
         data = folder / "data.jsonl"
         data.write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in SAMPLES))
-        self.request = ExtractionRequest(
-            model=make_target(folder / "target"),
-            data=data,
-            out=folder / "out",
+        self.request = make_request(
+            make_target(folder / "target"),
+            data,
+            folder / "out",
             layers=(5, 0, 2),
-            layer_convention="after-layer",
-            tensor_parallel=1,
-            max_model_len=None,
             max_tokens_per_step=10,
-            gpu_memory_utilization=0.8,
-            limit=None,
-            truncate=False,
-            seed=0,
-            trust_remote_code=False,
-            verbose=False,
-            part=Part(),
             shard_bytes=200,
-            on_bad="fail",
-            command="extract",
         )
 
     def engine(self, kind: type[FakeEngine] = FakeEngine) -> FakeEngine:
