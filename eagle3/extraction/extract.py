@@ -7,6 +7,7 @@ from pathlib import Path
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
 from eagle3.engine.engine import Engine, EngineOptions
 from eagle3.errors import Eagle3Error
+from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
@@ -143,9 +144,18 @@ def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progre
     if present:
         progress.say(f"out: {present:,} of {dataset.samples:,} samples are already there")
     if plan.missing:
-        progress.say(
-            f"out: {readable_size(plan.bytes_needed)} needed, {readable_size(plan.bytes_free)} free"
-        )
+        progress.say(f"out: {_describe_disk(plan.disk)}")
+
+
+def _describe_disk(disk: DiskPlan) -> str:
+    line = f"{readable_size(disk.needed)} needed, {readable_size(disk.free)} free"
+    if disk.seconds is None or disk.bytes_per_s is None:
+        return line
+    minutes, seconds = divmod(round(disk.seconds), 60)
+    return (
+        f"{line}; {minutes}:{seconds:02d} at the {readable_size(disk.bytes_per_s)}/s of the "
+        "shards before"
+    )
 
 
 def _layers(plan: ExtractionPlan, request: ExtractionRequest) -> tuple[int, ...]:

@@ -1,15 +1,14 @@
 """Everything that can be known, and refused, before the target is started."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
-from eagle3.errors import InputError, StoreError
+from eagle3.errors import InputError
+from eagle3.extraction.disk import DiskPlan, plan_disk
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.samples import PlannedSamples, read_samples
-from eagle3.extraction.size import readable_size
 from eagle3.extraction.stack import running_stack
 from eagle3.extraction.target import identify_target
 from eagle3.preparation.target import tokenizer_digest
@@ -18,9 +17,6 @@ from eagle3.store.plan import Holdings, plan_store
 from eagle3.store.sample import Sample, dataset_digest
 
 _DEFAULT_MAX_MODEL_LEN = 2048
-# A sample's lines in index and journal; and a shard's header and the rest of its last disk block.
-_OVERHEAD_BYTES_PER_SAMPLE = 512
-_OVERHEAD_BYTES_PER_SHARD = 16384
 
 
 @dataclass(frozen=True)
@@ -39,8 +35,7 @@ class ExtractionPlan:
     store: Path
     done: Holdings
     missing: tuple[Sample, ...]
-    bytes_needed: int
-    bytes_free: int
+    disk: DiskPlan
 
 
 def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
@@ -50,8 +45,8 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
     where the output folder cannot take what is to come.
     """
     architecture = read_architecture(request.model)
-    capture_points = _capture_points(request, architecture)
-    max_model_len = _max_model_len(request, architecture)
+    capture_points = choose_capture_points(request, architecture)
+    max_model_len = choose_max_model_len(request, architecture)
     target = identify_target(request.model)
     planned = read_samples(
         request.data,
@@ -81,30 +76,31 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         for sample in planned.samples
         if request.part.holds(sample.id) and sample.id not in done
     )
-    bytes_needed = _bytes_needed(missing, manifest, request.shard_bytes)
-    bytes_free = _bytes_free(request.out)
-    if bytes_needed > bytes_free:
-        raise StoreError(
-            f"{readable_size(bytes_needed)} are needed in {request.out} and "
-            f"{readable_size(bytes_free)} are free; give another --out, fewer --layers or a --limit"
-        )
+    store = request.part.folder(request.out)
+    disk = plan_disk(
+        missing,
+        manifest,
+        store,
+        request.shard_bytes,
+        begun=any(sample.id in done for sample in planned.samples),
+    )
     return ExtractionPlan(
         architecture,
         capture_points,
         max_model_len,
         planned,
         manifest,
-        request.part.folder(request.out),
+        store,
         done,
         missing,
-        bytes_needed,
-        bytes_free,
+        disk,
     )
 
 
-def _capture_points(
+def choose_capture_points(
     request: ExtractionRequest, architecture: TargetArchitecture
 ) -> tuple[int, ...]:
+    """The capture points asked for, else the default ones. Raises InputError."""
     if request.layers is None:
         return default_capture_points(architecture.num_layers)
     return capture_points_from_layers(
@@ -112,7 +108,8 @@ def _capture_points(
     )
 
 
-def _max_model_len(request: ExtractionRequest, architecture: TargetArchitecture) -> int:
+def choose_max_model_len(request: ExtractionRequest, architecture: TargetArchitecture) -> int:
+    """The longest sample in tokens. Raises InputError for more than the target can take."""
     possible = architecture.max_position_embeddings
     if request.max_model_len is None:
         return min(_DEFAULT_MAX_MODEL_LEN, possible or _DEFAULT_MAX_MODEL_LEN)
@@ -122,17 +119,3 @@ def _max_model_len(request: ExtractionRequest, architecture: TargetArchitecture)
             "of the target; lower it"
         )
     return request.max_model_len
-
-
-def _bytes_needed(missing: tuple[Sample, ...], manifest: Manifest, shard_bytes: int) -> int:
-    if not missing:
-        return 0
-    tensors = sum(manifest.states_bytes(len(sample.input_ids)) for sample in missing)
-    shards = 1 + tensors // shard_bytes
-    return tensors + len(missing) * _OVERHEAD_BYTES_PER_SAMPLE + shards * _OVERHEAD_BYTES_PER_SHARD
-
-
-def _bytes_free(folder: Path) -> int:
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

@@ -60,7 +60,7 @@ def test_layers_keep_their_order(
 def test_bytes_needed_are_those_of_the_states_and_little_more(request_: ExtractionRequest) -> None:
     request = dataclasses.replace(request_, layers=(3, 0))
     tensors = 5 * (2 * HIDDEN_SIZE * 2 + 9)
-    assert tensors < plan_extraction(request).bytes_needed < tensors + 20_000
+    assert tensors < plan_extraction(request).disk.needed < tensors + 20_000
 
 
 def test_bytes_needed_are_enough_for_what_is_written(request_: ExtractionRequest) -> None:
@@ -74,14 +74,14 @@ def test_bytes_needed_are_enough_for_what_is_written(request_: ExtractionRequest
         with StoreWriter(out, plan.manifest) as store:
             run_extraction(plan, request, engine, store, on_batch=lambda batch: None)
         size = sum(path.stat().st_blocks * 512 for path in out.iterdir())
-        assert size / 10 < plan.bytes_needed
-        assert size < plan.bytes_needed
+        assert size / 10 < plan.disk.needed
+        assert size < plan.disk.needed
 
 
 def test_a_disk_that_is_too_small_is_refused(
     request_: ExtractionRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = plan_extraction(request_).bytes_needed
+    needed = plan_extraction(request_).disk.needed
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed))
     plan_extraction(request_)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed - 1))
