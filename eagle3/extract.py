@@ -36,6 +36,11 @@ Exit codes:
 
 @click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
 @extraction_options
+@click.option(
+    "--preflight/--no-preflight",
+    default=True,
+    help="Stop before the load where it would fail; see //eagle3:preflight.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
 def extract(as_json: bool, **options: Any) -> None:

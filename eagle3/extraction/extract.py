@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from eagle3.checks.run import check_before_the_load
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
 from eagle3.engine.engine import Engine, EngineOptions
 from eagle3.errors import Eagle3Error
@@ -45,6 +46,8 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
     """
     plan = plan_extraction(request)
     _announce(plan, request, progress)
+    if plan.missing and request.preflight:
+        check_before_the_load(request, plan, progress)
     try:
         tokens_per_s = _run(plan, request, progress) if plan.missing else _finish(plan)
     except (Eagle3Error, KeyboardInterrupt):

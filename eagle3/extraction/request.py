@@ -19,6 +19,7 @@ class ExtractionRequest:
     in the target's folder may be run. `verbose`: the target's own log goes to stderr. `part` is
     the share of the work that this run does, `shard_bytes` the size of a shard, `on_bad` what to
     do with states that no healthy target gives, and `command` the command line, for the manifest.
+    `preflight`: the checks before the load decide whether there is one.
     """
 
     model: Path
@@ -39,3 +40,4 @@ class ExtractionRequest:
     shard_bytes: int
     on_bad: OnBad
     command: str
+    preflight: bool = True

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.contract import (
     speculators_contracts,
     transformers_contracts,
+    vllm_files_contracts,
     vllm_model_contracts,
     vllm_run_contracts,
     vllm_setup_contracts,
@@ -16,6 +17,7 @@ from tests.contract.source import Source
 CONTRACTS: tuple[Contract, ...] = (
     *vllm_setup_contracts.CONFIGURATION,
     *vllm_setup_contracts.PLATFORM,
+    *vllm_files_contracts.FILES,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
     *vllm_model_contracts.STACKS,

@@ -194,7 +194,7 @@ def test_options_reach_the_engine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     use(monkeypatch, Recording)
     arguments = (
         "--layers 6,0 --tp 2 --max-model-len 7 --max-tokens-per-step 9 --seed 5 "
-        "--gpu-memory-utilization 0.5 --trust-remote-code -v"
+        "--gpu-memory-utilization 0.5 --trust-remote-code --no-preflight -v"
     )
     assert desk.extract(*arguments.split()).exit_code == 0
     assert started == [

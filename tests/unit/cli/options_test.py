@@ -20,6 +20,7 @@ OPTIONS = {
     "--model": "smollm2",
     "--on-bad": "fail",
     "--out": "./eagle3-out",
+    "--preflight": True,
     "--seed": 0,
     "--shard": Part(),
     "--shard-size": 2**30,

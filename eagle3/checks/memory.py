@@ -1,0 +1,102 @@
+"""Whether weights, KV cache and a step fit into memory, and the host's buffers into the host's."""
+
+from collections.abc import Iterator
+from math import ceil
+
+from eagle3.checks.finding import Finding
+from eagle3.checks.situation import Situation
+from eagle3.extraction.size import readable_size
+
+_BYTES = 2  # of a bfloat16
+# Seen beside the weights in a process that runs a target: libraries, and on a GPU the driver's
+# context and the communication between ranks.
+_PROCESS_BYTES = 1_200_000_000
+# The largest ring of pinned buffers that a rank takes for the states on their way to the disk.
+_RING_BYTES = 2 * 2**30
+
+
+def check_memory(situation: Situation) -> Iterator[Finding]:
+    """The memory of each GPU and that of the host; on the CPU stack all is in the host's."""
+    request, machine = situation.request, situation.machine
+    ranks = request.tensor_parallel
+    weights = ceil(situation.checkpoint.loaded / ranks)
+    cache, step = _cache_bytes(situation), _step_bytes(situation)
+    parts = (
+        f"{readable_size(weights)} of weights, {readable_size(cache)} of KV cache, "
+        f"{readable_size(step)} for a step"
+    )
+    needed = weights + cache + step + _PROCESS_BYTES
+    if machine.device == "cpu":
+        yield _compare(
+            f"{ranks} ranks with {parts} each" if ranks > 1 else parts,
+            needed * ranks,
+            machine.available,
+            "free memory, lower --max-tokens-per-step, or take a machine with more",
+        )
+        return
+    yield _compare(
+        f"host: buffers of {ranks} ranks",
+        ranks * (_RING_BYTES + _PROCESS_BYTES),
+        machine.available,
+        "free memory, or take a machine with more",
+    )
+    if not machine.gpus:
+        return
+    gpu = min(machine.gpus[:ranks], key=lambda gpu: gpu.free)
+    share = request.gpu_memory_utilization
+    budget = int(share * gpu.memory)
+    if gpu.free < budget:
+        free = gpu.free / gpu.memory
+        yield Finding(
+            "memory",
+            "fail",
+            f"{free:.0%} of a GPU is free, and --gpu-memory-utilization {share:g} asks for more",
+            "end what else runs there (nvidia-smi tells), or lower the share",
+        )
+        return
+    yield _compare(
+        f"each GPU: {parts}",
+        needed,
+        budget,
+        f"raise --tp above {ranks} or --gpu-memory-utilization above {share:g}, or lower "
+        "--max-tokens-per-step",
+    )
+
+
+def _compare(what: str, needed: int, available: int, fix: str) -> Finding:
+    found = f"{what}: {readable_size(needed)} in all, {readable_size(available)} can be had"
+    if needed > available:
+        return Finding("memory", "fail", found, fix)
+    return Finding("memory", "ok", found)
+
+
+def _cache_bytes(situation: Situation) -> int:
+    """KV cache that a rank needs at least: a step, and the longest prompt that began before."""
+    tokens = situation.request.max_tokens_per_step + situation.max_model_len
+    config, architecture = situation.config, situation.architecture
+    heads = int(config.get("num_attention_heads") or 1)
+    ranks = situation.request.tensor_parallel
+    if not architecture.latent_attention:
+        width = int(config.get("head_dim") or architecture.hidden_size // heads)
+        kv_heads = int(config.get("num_key_value_heads") or heads)
+        values = 2 * ceil(kv_heads / ranks) * width
+    elif situation.machine.device == "cuda":
+        # Every rank holds the latent vectors of all heads.
+        values = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    else:
+        # There it runs as plain attention, the values as wide as the keys.
+        width = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+        values = 2 * ceil(heads / ranks) * width
+    return tokens * architecture.num_layers * values * _BYTES
+
+
+def _step_bytes(situation: Situation) -> int:
+    """The captured rows of a step and what its largest layer makes; an estimate."""
+    config, hidden = situation.config, situation.architecture.hidden_size
+    experts = int(config.get("num_experts_per_tok") or 0)
+    units = int(config.get("moe_intermediate_size") or 0) * experts
+    units = max(units, int(config.get("intermediate_size") or 4 * hidden))
+    row = len(situation.capture_points) * hidden + 8 * hidden
+    # Gate and up, and their product.
+    row += 3 * units // situation.request.tensor_parallel
+    return situation.request.max_tokens_per_step * row * _BYTES
