@@ -6,7 +6,6 @@ damaged, or two stores differ, 130 interrupted.
 
 import json
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,11 @@ import click
 
 from eagle3.command import Command, run, stdout_for_result_only, user_path
 from eagle3.errors import StoreError
-from eagle3.progress import Progress
+from eagle3.progress import BytesDone, Progress
 
 if TYPE_CHECKING:
     from eagle3.inspection.report import InspectionReport
 
-_SECONDS_BETWEEN_LINES = 5.0
 _HELP = """Show and check what is in a store of hidden states.
 
 Without options: what the store holds and where it comes from, the statistics of each capture
@@ -61,32 +59,12 @@ def inspect(folder: str, compare: str | None, as_json: bool, verbose: bool, **op
             compare=user_path(compare) if compare else None,
             **options,
         )
-        report = inspect_store(request, _BytesDone(Progress()))
+        report = inspect_store(request, BytesDone(Progress(), "verifying"))
     if as_json:
         click.echo(_as_json(report))
     else:
         _print_tables(report, whole_sample=request.find is not None)
     _fail_where_needed(report)
-
-
-class _BytesDone:
-    """Says every few seconds how far the verification is, how fast, and the time left."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._began = self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last < _SECONDS_BETWEEN_LINES and done < total:
-            return
-        self._last = now
-        rate = done / max(now - self._began, 1e-9)
-        left = round((total - done) / rate)
-        self._progress.say(
-            f"verifying: {done / 1e9:,.1f}/{total / 1e9:,.1f} GB, {rate / 1e9:.2f} GB/s, "
-            f"{left // 60}:{left % 60:02d} left"
-        )
 
 
 def _as_json(report: "InspectionReport") -> str:

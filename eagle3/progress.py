@@ -96,3 +96,24 @@ class Bar:
             return
         self._last_line = now
         print(f"{self._what}: {self.state()}", file=sys.stderr, flush=True)
+
+
+class BytesDone:
+    """Says every few seconds, and at the end, how far `what` is, how fast, and the time left."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        self._progress = progress
+        self._what = what
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _SECONDS_BETWEEN_LINES and done < total:
+            return
+        self._last = now
+        rate = done / max(now - self._began, 1e-9)
+        left = round((total - done) / rate)
+        self._progress.say(
+            f"{self._what}: {done / 1e9:,.1f}/{total / 1e9:,.1f} GB, {rate / 1e9:.2f} GB/s, "
+            f"{left // 60}:{left % 60:02d} left"
+        )

@@ -1,6 +1,6 @@
 """All checks, in the order of what must be right first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from eagle3.checks.decoder import check_decoder
 from eagle3.checks.devices import check_devices
@@ -34,15 +34,19 @@ _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
     "supervision": check_supervision,
     "disk": check_disk,
 }
+# These take time, and there is no plan where they would fail.
+_SHOWN_BY_THE_PLAN = {"tokenizer", "disk"}
 
 
-def run_checks(situation: Situation) -> Iterator[Finding]:
+def run_checks(situation: Situation, *, without: Collection[str] = ()) -> Iterator[Finding]:
     """Yields the findings of all checks as they come, whatever some of them find.
 
     What a check cannot be made without is one finding, the first time that it is missing.
     """
     told: dict[str, str] = {}
     for name, check in _CHECKS.items():
+        if name in without:
+            continue
         try:
             yield from check(situation)
         except Eagle3Error as error:
@@ -60,7 +64,8 @@ def check_before_the_load(
     request: ExtractionRequest, plan: ExtractionPlan, progress: Progress
 ) -> None:
     """Says what is not as it should be. Raises InputError where something will not work."""
-    findings = list(run_checks(Situation(request, read_machine(), plan)))
+    situation = Situation(request, read_machine(), plan)
+    findings = list(run_checks(situation, without=_SHOWN_BY_THE_PLAN))
     for finding in findings:
         if finding.verdict != "ok":
             progress.say(f"preflight: {finding.verdict}: {finding}")

@@ -4,12 +4,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from eagle3.checks.checkpoint_files import read_checkpoint_files
 from eagle3.checks.run import check_before_the_load
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
 from eagle3.engine.engine import Engine, EngineOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
+from eagle3.extraction.prefetch import Prefetch
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import run_extraction
 from eagle3.extraction.size import readable_size
@@ -101,7 +103,8 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
         verbose=request.verbose,
     )
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
-    with progress.waiting("starting the target"):
+    files = read_checkpoint_files(request.model).files if request.prefetch else ()
+    with Prefetch(files, progress), progress.waiting("starting the target"):
         engine = Engine(options)
     with (
         engine,

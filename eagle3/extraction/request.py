@@ -19,7 +19,8 @@ class ExtractionRequest:
     in the target's folder may be run. `verbose`: the target's own log goes to stderr. `part` is
     the share of the work that this run does, `shard_bytes` the size of a shard, `on_bad` what to
     do with states that no healthy target gives, and `command` the command line, for the manifest.
-    `preflight`: the checks before the load decide whether there is one.
+    `preflight`: the checks before the load decide whether there is one. `prefetch`: the weights are
+    fetched into the page cache while the target starts.
     """
 
     model: Path
@@ -41,3 +42,4 @@ class ExtractionRequest:
     on_bad: OnBad
     command: str
     preflight: bool = True
+    prefetch: bool = False

@@ -25,10 +25,13 @@ LIBRARIES = (
 )
 
 
-def server(*gpus: Gpu, driver_cuda: tuple[int, int] = (13, 0), **changes: Any) -> Machine:
+def server(
+    *gpus: Gpu,
+    driver_cuda: tuple[int, int] = (13, 0),
+    libraries: tuple[tuple[str, tuple[frozenset[GpuCode], ...]], ...] = LIBRARIES,
+) -> Machine:
     """A machine of the CUDA stack."""
-    fields = {"memory": 1000 * GB, "available": 900 * GB, "libraries": LIBRARIES} | changes
-    return Machine("cuda", cores=64, gpus=gpus, driver="570.86", driver_cuda=driver_cuda, **fields)
+    return Machine("cuda", 64, 1000 * GB, 900 * GB, gpus, "570.86", driver_cuda, libraries)
 
 
 LLAMA = {

@@ -1,6 +1,8 @@
 """What the user of extract reads, and what is in the folder afterwards."""
 
 import json
+import os
+import re
 import shlex
 from pathlib import Path
 
@@ -278,3 +280,32 @@ def test_the_stack_trace_comes_with_v(desk: Desk, monkeypatch: pytest.MonkeyPatc
     result = desk.extract("-v")
     assert result.exit_code == 1
     assert "Traceback (most recent call last):" in result.stderr
+
+
+def test_what_would_fail_stops_it_before_the_load(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = eagle3.extraction.extract.Engine
+    forbid_start(monkeypatch)
+    exit_code, line = desk.fail("--tp", "3")
+    assert exit_code == 2
+    assert line.endswith("mend them, or start all the same with --no-preflight")
+    monkeypatch.setattr(eagle3.extraction.extract, "Engine", start)
+    assert desk.extract("--tp", "3", "--no-preflight").exit_code == 0
+
+
+def test_weights_are_fetched_only_when_asked_for(desk: Desk) -> None:
+    assert "prefetching: " not in desk.extract("--out", "one").stderr
+    assert "prefetching: 0.0/0.0 GB, " in desk.extract("--out", "two", "--prefetch").stderr
+
+
+def test_the_time_to_fill_the_disk_is_told_where_shards_tell_it(desk: Desk) -> None:
+    desk.write(*(f'{{"input_ids": [{token}]}}' for token in range(20)))
+    small = ("--shard-size", "50", "--max-tokens-per-step", "2")
+    assert desk.extract(*small).exit_code == 0
+    shards = sorted((desk.folder / "eagle3-out").glob("shard-*"))
+    for number, shard in enumerate(shards):
+        os.utime(shard, (number, number))
+    shards[0].unlink()
+    result = desk.extract()
+    assert re.search(r"out: .* free; 0:\d\d at the [\d.]+ kB/s of the shards before", result.stderr)

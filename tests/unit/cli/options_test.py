@@ -20,6 +20,7 @@ OPTIONS = {
     "--model": "smollm2",
     "--on-bad": "fail",
     "--out": "./eagle3-out",
+    "--prefetch": False,
     "--preflight": True,
     "--seed": 0,
     "--shard": Part(),

@@ -1,0 +1,1 @@
+"""Measures prefetching against a file system of known latency and bandwidth."""
