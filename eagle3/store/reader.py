@@ -26,21 +26,34 @@ class StoreReader:
     StoreError.
     """
 
+    parts: tuple[str, ...]
     manifest: Manifest
     entries: Mapping[str, IndexEntry]
     quarantined: Mapping[str, QuarantineEntry]
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.parts = tuple(part.name for part in part_folders(folder))
-        self.manifest = _common_manifest(folder, self.parts)
-        self.entries = _read_entries(folder, self.parts)
+        self.entries = {}
+        self.refresh()
+        self._shards: OrderedDict[str, Shard] = OrderedDict()
+
+    def refresh(self) -> tuple[str, ...]:
+        """Sees what was committed since it last looked, as while an extraction still runs.
+
+        Returns the ids that are new, in the order in which they were committed. All of the index
+        is read again. `is_complete` then tells whether more is to come.
+        """
+        parts = tuple(part.name for part in part_folders(self.folder))
+        self.manifest = _common_manifest(self.folder, parts)
+        entries = _read_entries(self.folder, parts)
+        new = tuple(sample_id for sample_id in entries if sample_id not in self.entries)
+        self.parts, self.entries = parts, entries
         self.quarantined = {
             entry.id: entry
-            for part in ("", *self.parts)
-            for entry in read_quarantine(folder / part).values()
+            for part in ("", *parts)
+            for entry in read_quarantine(self.folder / part).values()
         }
-        self._shards: OrderedDict[str, Shard] = OrderedDict()
+        return new
 
     @property
     def ids(self) -> tuple[str, ...]:
