@@ -7,6 +7,7 @@ damaged, or two stores differ, 130 interrupted.
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,9 +48,17 @@ Exit codes:
     default=16384,
     help="Tokens to take statistics of, from samples all over the store.",
 )
+@click.option("--html", "page", metavar="FILE", help="Write a page with plots, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not tables.")
 @click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
-def inspect(folder: str, compare: str | None, as_json: bool, verbose: bool, **options: Any) -> None:
+def inspect(
+    folder: str,
+    compare: str | None,
+    page: str | None,
+    as_json: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
     with stdout_for_result_only():
         # Imported only now: --help must not wait seconds for torch.
         from eagle3.inspection.report import InspectionRequest, inspect_store
@@ -60,6 +69,8 @@ def inspect(folder: str, compare: str | None, as_json: bool, verbose: bool, **op
             **options,
         )
         report = inspect_store(request, BytesDone(Progress(), "verifying"))
+    if page:
+        _write_page(report, user_path(page))
     if as_json:
         click.echo(_as_json(report))
     else:
@@ -91,9 +102,24 @@ def _as_json(report: "InspectionReport") -> str:
     return json.dumps(fields)
 
 
-def _print_tables(report: "InspectionReport", *, whole_sample: bool) -> None:
-    from pathlib import Path
+def _write_page(report: "InspectionReport", path: Path) -> None:
+    from eagle3.inspection.page import render_page
+    from eagle3.inspection.preview import load_decoder, make_spans
+    from eagle3.inspection.table import PREVIEW_TOKENS
+    from eagle3.store.durable import write_file
 
+    spans = []
+    with stdout_for_result_only():
+        if report.sample:
+            decode = load_decoder(Path(report.manifest.target.path))
+            spans = make_spans(report.sample, decode, PREVIEW_TOKENS)
+    try:
+        write_file(path, render_page(report, spans).encode())
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; give another --html") from error
+
+
+def _print_tables(report: "InspectionReport", *, whole_sample: bool) -> None:
     from rich.console import Console
 
     from eagle3.inspection.preview import load_decoder

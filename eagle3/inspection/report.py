@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3.inspection.compare import Comparison, compare_stores
+from eagle3.inspection.histogram import Histogram, make_histogram
 from eagle3.inspection.statistics import PointStatistics, choose_samples, measure_points
 from eagle3.store.index import IndexEntry
 from eagle3.store.manifest import Manifest
@@ -57,6 +58,7 @@ class InspectionReport:
     parts: int
     merged_parts: int
     is_complete: bool
+    lengths: Histogram
     quarantined: dict[str, int]
     points: list[PointStatistics]
     entry: IndexEntry | None
@@ -89,6 +91,7 @@ def inspect_store(
         parts=len(store.parts),
         merged_parts=merged_parts,
         is_complete=store.is_complete,
+        lengths=make_histogram(entry.length for entry in store.entries.values()),
         quarantined=count_faults(store.quarantined.values()),
         points=[] if damaged else measure_points(store, ids),
         entry=entry,

@@ -14,8 +14,9 @@ _OUTLIER_NORM = 10.0
 class PointStatistics:
     """Of `rows` rows [H] at `capture_point`.
 
-    Norms are L2. `largest` is the largest absolute value, in the unit `largest_unit`.
-    `outlier_rows` have more than ten times the median norm.
+    Norms are L2; nine tenths of them lie from `norm_p05` to `norm_p95`. `largest` is the largest
+    absolute value, in the unit `largest_unit`. `outlier_rows` have more than ten times the median
+    norm.
     """
 
     capture_point: int
@@ -23,6 +24,8 @@ class PointStatistics:
     norm_mean: float
     norm_median: float
     norm_min: float
+    norm_p05: float
+    norm_p95: float
     norm_max: float
     largest: float
     largest_unit: int
@@ -67,8 +70,15 @@ def _point(capture_point: int, norm_T: torch.Tensor, peak_H: torch.Tensor) -> Po
         norm_mean=float(norm_T.mean()),
         norm_median=float(median),
         norm_min=float(norm_T.min()),
+        norm_p05=_quantile(norm_T, 0.05),
+        norm_p95=_quantile(norm_T, 0.95),
         norm_max=float(norm_T.max()),
         largest=float(peak_H.max()),
         largest_unit=int(peak_H.argmax()),
         outlier_rows=int((norm_T > _OUTLIER_NORM * median).sum()),
     )
+
+
+def _quantile(values_T: torch.Tensor, share: float) -> float:
+    # torch.quantile takes no more than 16 million values.
+    return float(values_T.kthvalue(1 + round(share * (len(values_T) - 1))).values)

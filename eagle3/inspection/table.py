@@ -11,8 +11,19 @@ from eagle3.inspection.preview import Span, make_spans
 from eagle3.inspection.report import InspectionReport, Verification
 from eagle3.inspection.statistics import PointStatistics
 
-_PREVIEW_TOKENS = 200
+PREVIEW_TOKENS = 200
 _SHOWN = 10
+POINT_COLUMNS = (
+    "point",
+    "rows",
+    "norm",
+    "median",
+    "min",
+    "max",
+    "largest",
+    "unit",
+    "outliers",
+)
 _SUPERVISED, _CONTEXT, _BAD = "bold green", "dim", "bold red"
 
 
@@ -28,12 +39,13 @@ def render(
     if report.points:
         blocks += [Text(), _points(report.points)]
     if report.sample and report.entry:
-        length = None if whole_sample else _PREVIEW_TOKENS
+        length = None if whole_sample else PREVIEW_TOKENS
         blocks += [Text(), _preview(report, make_spans(report.sample, decode, length))]
     return Group(*blocks)
 
 
-def _summary(report: InspectionReport) -> Text:
+def summary_rows(report: InspectionReport) -> dict[str, str]:
+    """What the store holds and where it comes from, by a word for each."""
     manifest = report.manifest
     versions = manifest.stack.versions
     # The builds of vLLM for other devices have a suffix.
@@ -63,6 +75,11 @@ def _summary(report: InspectionReport) -> Text:
         rows["parts"] = f"{report.merged_parts:,}, merged now"
     elif report.parts:
         rows["parts"] = f"{report.parts:,}; --merge joins them"
+    return rows
+
+
+def _summary(report: InspectionReport) -> Text:
+    rows = summary_rows(report)
     return Text("\n".join(f"{name:<11}{value}" for name, value in rows.items()))
 
 
@@ -96,22 +113,27 @@ def _comparison(comparison: Comparison) -> RenderableType:
     return Text("\n".join(lines))
 
 
+def point_cells(point: PointStatistics) -> tuple[str, ...]:
+    """The statistics of a point, in the order of POINT_COLUMNS."""
+    return (
+        str(point.capture_point),
+        f"{point.rows:,}",
+        f"{point.norm_mean:.4g}",
+        f"{point.norm_median:.4g}",
+        f"{point.norm_min:.4g}",
+        f"{point.norm_max:.4g}",
+        f"{point.largest:.4g}",
+        str(point.largest_unit),
+        f"{point.outlier_rows:,}",
+    )
+
+
 def _points(points: Sequence[PointStatistics]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), title=None)
-    for name in ("point", "rows", "norm", "median", "min", "max", "largest", "unit", "outliers"):
+    for name in POINT_COLUMNS:
         table.add_column(name, justify="right")
     for point in points:
-        table.add_row(
-            str(point.capture_point),
-            f"{point.rows:,}",
-            f"{point.norm_mean:.4g}",
-            f"{point.norm_median:.4g}",
-            f"{point.norm_min:.4g}",
-            f"{point.norm_max:.4g}",
-            f"{point.largest:.4g}",
-            str(point.largest_unit),
-            f"{point.outlier_rows:,}",
-        )
+        table.add_row(*point_cells(point))
     return table
 
 
