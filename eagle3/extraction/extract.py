@@ -7,13 +7,14 @@ from pathlib import Path
 from eagle3.checks.checkpoint_files import read_checkpoint_files
 from eagle3.checks.run import check_before_the_load
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.extraction.request import ExtractionRequest
-from eagle3.extraction.run import run_extraction
+from eagle3.extraction.run import Rules, run_extraction
 from eagle3.extraction.size import readable_size
 from eagle3.progress import Progress
 from eagle3.store.manifest import MANIFEST
@@ -101,7 +102,10 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
         seed=request.seed,
         trust_remote_code=request.trust_remote_code,
         verbose=request.verbose,
+        ring_bytes=request.ring_bytes,
+        step_timeout_s=request.step_timeout_s,
     )
+    rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
     files = read_checkpoint_files(request.model).files if request.prefetch else ()
     with Prefetch(files, progress), progress.waiting("starting the target"):
@@ -109,16 +113,19 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
     with (
         engine,
         StoreWriter(plan.store, plan.manifest) as store,
+        # Once more: the target must be gone before the store commits what is left of a shard.
+        engine,
         progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
     ):
         began = time.monotonic()
         run_extraction(
-            plan,
-            request,
+            plan.missing,
+            plan.manifest,
+            rules,
             engine,
             store,
-            on_batch=lambda batch: bar.advance(
-                samples=len(batch), tokens=sum(len(sample.input_ids) for sample in batch)
+            on_done=lambda samples: bar.advance(
+                samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
             ),
         )
         return tokens / (time.monotonic() - began)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from eagle3.command import model_folder, shipped_path, user_path
+from eagle3.engine.options import DEFAULT_STEP_TIMEOUT_S
 from eagle3.errors import InputError
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.store.part import Part, parse_part, part_of_process
@@ -33,7 +34,7 @@ def make_request(
     )
 
 
-def _parse_layers(
+def parse_layers(
     context: click.Context, option: click.Parameter, value: str | None
 ) -> tuple[int, ...] | None:
     if value is None:
@@ -76,7 +77,7 @@ _OPTIONS = (
     ),
     click.option(
         "--layers",
-        callback=_parse_layers,
+        callback=parse_layers,
         metavar="N,N,...",
         show_default="the three that vLLM's EAGLE-3 serving takes, and the last",
         help="Layers to capture, in this order.",
@@ -127,6 +128,22 @@ _OPTIONS = (
         default="1GiB",
         metavar="SIZE",
         help="Size of a shard, such as 256MiB; what a shard holds is committed together.",
+    ),
+    click.option(
+        "--ring-size",
+        "ring_bytes",
+        callback=_parse_size,
+        default="1GiB",
+        metavar="SIZE",
+        help="Host memory of each rank between the target and the disk, 2GiB at most.",
+    ),
+    click.option(
+        "--step-timeout",
+        "step_timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=DEFAULT_STEP_TIMEOUT_S,
+        metavar="SECONDS",
+        help="Longest time a step may take before the target counts as hung.",
     ),
     click.option(
         "--shard",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
+from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S
 from eagle3.store.part import Part
 
 OnBad = Literal["fail", "quarantine"]
@@ -21,6 +22,7 @@ class ExtractionRequest:
     do with states that no healthy target gives, and `command` the command line, for the manifest.
     `preflight`: the checks before the load decide whether there is one. `prefetch`: the weights are
     fetched into the page cache while the target starts.
+    `ring_bytes` and `step_timeout_s` are those of the engine.
     """
 
     model: Path
@@ -43,3 +45,5 @@ class ExtractionRequest:
     command: str
     preflight: bool = True
     prefetch: bool = False
+    ring_bytes: int = DEFAULT_RING_BYTES
+    step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S

@@ -1,15 +1,18 @@
-"""Runs the planned samples through the target and commits what comes out."""
+"""Runs samples through the target and commits what comes out, shard by shard."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
+from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
-from eagle3.extraction.batches import fill_batches, fill_shards
-from eagle3.extraction.plan import ExtractionPlan
-from eagle3.extraction.request import ExtractionRequest
+from eagle3.extraction.request import OnBad
+from eagle3.extraction.shards import fill_shards
 from eagle3.extraction.states import Fault, find_faults
+from eagle3.store.manifest import Manifest
 from eagle3.store.sample import Sample
 from eagle3.store.writer import StoreWriter
 
@@ -17,77 +20,148 @@ from eagle3.store.writer import StoreWriter
 _MOST_UNFIT_SAMPLES = 20
 _LARGEST_UNFIT_SHARE = 0.1
 
+# Each reads and checks about 2 GB/s.
+_CHECKING_THREADS = 2
+# So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
+_MOST_CHECKS = 16
+_MOST_COMMITS = 2
 
-class Extractor(Protocol):
+
+class Runner(Protocol):
     """What a run needs of the engine."""
 
-    def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]: ...
+    def run(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]: ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`places` tells where in the data a sample, by its id, stood; the rest are options."""
+
+    places: Mapping[str, str]
+    shard_bytes: int
+    on_bad: OnBad
 
 
 def run_extraction(
-    plan: ExtractionPlan,
-    request: ExtractionRequest,
-    engine: Extractor,
+    samples: Iterable[Sample],
+    manifest: Manifest,
+    rules: Rules,
+    engine: Runner,
     store: StoreWriter,
-    on_batch: Callable[[Sequence[Sample]], None],
+    on_done: Callable[[Sequence[Sample]], None],
 ) -> None:
-    """Extracts `plan.missing` batch by batch, and commits it shard by shard.
+    """Extracts `samples` and commits them; `on_done` is called with those that are checked.
 
-    `on_batch` is called with the samples of each batch once they are written. An error names
-    the sample and leaves all earlier batches to be committed.
+    While the target runs, samples whose rows are all written are read back, checked and accepted,
+    and shards that are whole are synced. An error names the sample; what was accepted by then is
+    committed when the store is left.
     """
-
-    def size(sample: Sample) -> int:
-        return plan.manifest.states_bytes(len(sample.input_ids))
-
-    done = unfit = 0
-    batches = fill_batches(plan.missing, request.max_tokens_per_step)
-    for shard in fill_shards(batches, request.shard_bytes, size):
-        store.begin([sample for batch in shard for sample in batch])
-        for batch in shard:
-            faults = _run_batch(plan, request, engine, store, batch)
-            done += len(batch)
-            unfit += len(faults)
-            if unfit > max(_MOST_UNFIT_SAMPLES, _LARGEST_UNFIT_SHARE * done):
-                raise EngineError(
-                    f"the target's states of {unfit:,} of {done:,} samples are unfit, the last "
-                    f"{faults[-1]}; check the checkpoint and its dtype"
-                )
-            on_batch(batch)
-        store.commit()
+    _Run(samples, manifest, rules, engine, store, on_done).run()
 
 
-def _run_batch(
-    plan: ExtractionPlan,
-    request: ExtractionRequest,
-    engine: Extractor,
-    store: StoreWriter,
-    batch: Sequence[Sample],
-) -> list[Fault]:
-    """Returns the faults for which samples were set aside."""
-    places = plan.planned.places
-    token_ids = [sample.input_ids for sample in batch]
-    states = engine.extract(token_ids)
-    if len(states) != len(batch):
-        raise EngineError(
-            f"the target gave states of {len(states)} samples for a batch of {len(batch)}, "
-            f"the first being {places[batch[0].id]}"
+class _Run:
+    def __init__(
+        self,
+        samples: Iterable[Sample],
+        manifest: Manifest,
+        rules: Rules,
+        engine: Runner,
+        store: StoreWriter,
+        on_done: Callable[[Sequence[Sample]], None],
+    ) -> None:
+        self._waiting = samples
+        self._manifest = manifest
+        self._rules = rules
+        self._engine = engine
+        self._store = store
+        self._on_done = on_done
+        self._running: dict[str, Sample] = {}
+        self._checks: deque[tuple[list[Sample], Future[list[Fault | None]]]] = deque()
+        # The ids that each begun shard still waits for; the oldest shard is committed first.
+        self._shards: deque[set[str]] = deque()
+        self._commits: deque[Future[None]] = deque()
+        self._done = self._unfit = 0
+
+    def run(self) -> None:
+        with (
+            ThreadPoolExecutor(_CHECKING_THREADS, "check") as checkers,
+            ThreadPoolExecutor(1, "commit") as committer,
+            closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
+        ):
+            for group in groups:
+                samples = [self._running.pop(prompt.id) for prompt in group]
+                self._checks.append((samples, checkers.submit(self._check, samples)))
+                self._settle_checks(committer, _MOST_CHECKS)
+            self._settle_checks(committer, 0)
+            self._settle_commits(0)
+        if self._running:
+            place = self._rules.places[next(iter(self._running))]
+            raise EngineError(
+                f"{place}: the target gave no states ({len(self._running):,} such samples)"
+            )
+
+    def _prompts(self) -> Iterator[Prompt]:
+        """The samples in the order of their shards, which are begun as the target comes to them."""
+
+        def size(sample: Sample) -> int:
+            return self._manifest.states_bytes(len(sample.input_ids))
+
+        for samples in fill_shards(self._waiting, self._rules.shard_bytes, size):
+            self._settle_commits(_MOST_COMMITS)
+            shard = self._store.begin(samples)
+            self._shards.append({sample.id for sample in samples})
+            for sample in samples:
+                self._running[sample.id] = sample
+                position = shard.layout.row_start(shard.offset(sample))
+                place = self._rules.places[sample.id]
+                yield Prompt(sample.id, place, sample.input_ids, str(shard.path), position)
+
+    def _check(self, samples: list[Sample]) -> list[Fault | None]:
+        """Runs in a thread: looks at the written rows, and accepts the samples that are fit."""
+        faults = find_faults(
+            [sample.input_ids for sample in samples],
+            [self._store.written_states(sample) for sample in samples],
+            self._manifest.capture_points,
         )
-    faults = find_faults(token_ids, states, plan.capture_points)
-    if request.on_bad == "fail":
-        for sample, fault in zip(batch, faults, strict=True):
-            _fail_on(fault, places[sample.id])
-    for sample, hidden_states_TLH, fault in zip(batch, states, faults, strict=True):
-        if fault is None:
-            store.write(sample, hidden_states_TLH)
-        else:
-            store.quarantine(sample, fault.kind, f"{places[sample.id]}: {fault}")
-    return [fault for fault in faults if fault is not None]
+        for sample, fault in zip(samples, faults, strict=True):
+            if fault is None:
+                self._store.accept(sample)
+        return faults
 
+    def _settle_checks(self, committer: ThreadPoolExecutor, most: int) -> None:
+        """Takes the results of checks that have ended, and waits until `most` are left."""
+        while self._checks and (len(self._checks) > most or self._checks[0][1].done()):
+            samples, check = self._checks.popleft()
+            self._settle(samples, check.result())
+            while self._shards and not self._shards[0]:
+                self._shards.popleft()
+                self._commits.append(committer.submit(self._store.commit))
 
-def _fail_on(fault: Fault | None, place: str) -> None:
-    if fault is not None:
-        raise EngineError(
-            f"{place}: the target's states are {fault}, so its batch was not stored; check the "
-            "checkpoint and its dtype, or go on without such samples with --on-bad quarantine"
-        )
+    def _settle(self, samples: list[Sample], faults: list[Fault | None]) -> None:
+        self._done += len(samples)
+        for sample, fault in zip(samples, faults, strict=True):
+            if fault is not None:
+                self._set_aside(sample, fault)
+        for waited_for in self._shards:
+            waited_for.difference_update(sample.id for sample in samples)
+        self._on_done(samples)
+
+    def _set_aside(self, sample: Sample, fault: Fault) -> None:
+        place = self._rules.places[sample.id]
+        if self._rules.on_bad == "fail":
+            raise EngineError(
+                f"{place}: the target's states are {fault}, so it was not stored; check the "
+                "checkpoint and its dtype, or go on without such samples with --on-bad quarantine"
+            )
+        self._store.quarantine(sample, fault.kind, f"{place}: {fault}")
+        self._unfit += 1
+        if self._unfit > max(_MOST_UNFIT_SAMPLES, _LARGEST_UNFIT_SHARE * self._done):
+            raise EngineError(
+                f"the target's states of {self._unfit:,} of {self._done:,} samples are unfit, the "
+                f"last {fault}; check the checkpoint and its dtype"
+            )
+
+    def _settle_commits(self, most: int) -> None:
+        """Waits until `most` shards are left to be synced."""
+        while len(self._commits) > most:
+            self._commits.popleft().result()

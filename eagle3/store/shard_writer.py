@@ -72,12 +72,16 @@ class ShardWriter:
         done = self.accepted.keys() | self._set_aside
         return tuple(sample_id for sample_id in self._offsets if sample_id not in done)
 
+    def awaits(self, sample: Sample) -> bool:
+        """Whether `sample` is planned here, and neither accepted nor set aside."""
+        done = sample.id in self.accepted or sample.id in self._set_aside
+        return sample.id in self._offsets and not done
+
     def offset(self, sample: Sample) -> int:
         """The first row of `sample`, which is still to be accepted."""
-        offset = self._offsets.get(sample.id)
-        if offset is None or sample.id in self.accepted or sample.id in self._set_aside:
+        if not self.awaits(sample):
             raise StoreError(f"sample {sample.id} is not awaited in {self.final.name}")
-        return offset
+        return self._offsets[sample.id]
 
     def write(self, sample: Sample, hidden_states_TLH: torch.Tensor) -> None:
         """Writes the rows of `sample`, bf16 [T, L, H], and accepts it."""
@@ -90,6 +94,10 @@ class ShardWriter:
             )
         rows = write_rows(self._descriptor, layout, self.offset(sample), hidden_states_TLH)
         self._accept(sample, rows)
+
+    def written_states(self, sample: Sample) -> torch.Tensor:
+        """bf16 [T, L, H] of `sample`, as other processes have written it; nothing is copied."""
+        return self._mapped.hidden_states(self.offset(sample), len(sample.input_ids))
 
     def accept(self, sample: Sample) -> None:
         """Takes `sample` as whole: other processes have written each of its rows."""

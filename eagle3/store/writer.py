@@ -36,6 +36,10 @@ class StoreWriter:
             store.write(sample, hidden_states_TLH)  # for each of them
             store.commit()
 
+    or, where others write the rows to the shard that `begin` returns, with `accept` in place of
+    `write`. Several shards may be begun at once; they are committed in that order. One thread
+    begins shards and sets samples aside while others write or accept, and one commits.
+
     Entering makes the folder or goes on in it (see plan_store), and commits what a killed run
     left whole. Leaving in the middle of a shard, as with an error, commits what is whole of it.
     One process at a time writes to a folder; commits do not rest on a lock, which only tells of
@@ -45,7 +49,7 @@ class StoreWriter:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
         self._manifest = manifest
-        self._shard: ShardWriter | None = None
+        self._shards: list[ShardWriter] = []
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> "StoreWriter":
@@ -79,31 +83,42 @@ class StoreWriter:
 
     def begin(self, samples: Sequence[Sample]) -> ShardWriter:
         """Plans a shard of `samples`, in this order, and makes its file."""
-        if self._shard is not None:
-            raise StoreError(f"{self._shard.final.name} is not committed yet")
         final = self._folder / shard_name(next_shard_number(self._folder))
         manifest = self._manifest
         with self._explained():
-            self._shard = ShardWriter(final, samples, manifest.capture_points, manifest.hidden_size)
-        return self._shard
+            shard = ShardWriter(final, samples, manifest.capture_points, manifest.hidden_size)
+        self._shards.append(shard)
+        return shard
 
     def write(self, sample: Sample, hidden_states_TLH: torch.Tensor) -> None:
-        """Writes bf16 [T, L, H] of `sample` to the begun shard. It does not count before commit."""
+        """Writes bf16 [T, L, H] of `sample` to its shard. It does not count before commit."""
         with self._explained():
-            self._begun().write(sample, hidden_states_TLH)
+            self._awaiting(sample).write(sample, hidden_states_TLH)
+
+    def written_states(self, sample: Sample) -> torch.Tensor:
+        """bf16 [T, L, H] of `sample`, as others have written it to its shard; nothing is copied."""
+        with self._explained():
+            return self._awaiting(sample).written_states(sample)
+
+    def accept(self, sample: Sample) -> None:
+        """Takes `sample` as whole: others have written each of its rows. See write."""
+        with self._explained():
+            self._awaiting(sample).accept(sample)
 
     def quarantine(self, sample: Sample, fault: str, detail: str) -> None:
         """Sets `sample` aside, at once and for good: its states are unfit."""
         with self._explained():
-            self._begun().set_aside(sample)
+            self._awaiting(sample).set_aside(sample)
             append_quarantine(self._folder, [QuarantineEntry(sample.id, fault, detail)])
 
     def commit(self) -> None:
-        """Makes the begun shard count, and last: data, name, folder, index, in this order.
+        """Makes the shard count that was begun first, and last: data, name, folder, index.
 
         StoreError where not every planned sample was written or set aside.
         """
-        shard = self._begun()
+        if not self._shards:
+            raise StoreError("no shard was begun")
+        shard = self._shards[0]
         if shard.unfinished:
             raise StoreError(
                 f"sample {shard.unfinished[0]} was not written ({len(shard.unfinished)} of "
@@ -115,7 +130,8 @@ class StoreWriter:
                 self._commit(shard.final, entries)
             else:
                 self._drop(shard.final)
-            self._close_shard()
+            self._shards.remove(shard)
+            shard.close()
 
     def adopt(self, shard: Path, entries: Iterable[IndexEntry]) -> None:
         """Takes over a committed shard of another folder, with its `entries`, under a new name."""
@@ -127,10 +143,11 @@ class StoreWriter:
             link_or_copy(shard, partial_path(final))
             self._commit(final, renamed)
 
-    def _begun(self) -> ShardWriter:
-        if self._shard is None:
-            raise StoreError("no shard was begun")
-        return self._shard
+    def _awaiting(self, sample: Sample) -> ShardWriter:
+        for shard in tuple(self._shards):
+            if shard.awaits(sample):
+                return shard
+        raise StoreError(f"sample {sample.id} is not awaited in any shard that was begun")
 
     def _commit(self, final: Path, entries: list[IndexEntry]) -> None:
         if partial_path(final).exists():
@@ -146,13 +163,9 @@ class StoreWriter:
         partial_path(final).unlink(missing_ok=True)
         journal_path(final).unlink(missing_ok=True)
 
-    def _close_shard(self) -> None:
-        if self._shard is not None:
-            self._shard.close()
-            self._shard = None
-
     def _leave(self) -> None:
-        self._close_shard()
+        while self._shards:
+            self._shards.pop().close()
         self._commit_leftovers()
         self._write_counts()
 

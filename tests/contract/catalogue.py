@@ -20,6 +20,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_files_contracts.FILES,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
+    *vllm_run_contracts.BENCHMARK,
     *vllm_model_contracts.STACKS,
     *vllm_model_contracts.SERVING,
     *speculators_contracts.GENERATION,

@@ -8,7 +8,9 @@ from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Does, Exists, Has, Inherits
 from tests.contract.relying import (
     ARCHITECTURE,
+    CAPTURE,
     CAPTURE_POINTS,
+    DECODER,
     DRAFT,
     P05,
     P09,
@@ -62,7 +64,7 @@ STACKS = (
         Contract(
             f"{head}.forward",
             Does("runs the stack as self.model", "self.model(...)"),
-            (WORKER, P09),
+            (DECODER, WORKER, P09),
             "the decoder layers are looked for in model.model",
         )
         for head, _, _ in FAMILIES
@@ -71,7 +73,7 @@ STACKS = (
         Contract(
             stack,
             Has("layers"),
-            (WORKER, P09),
+            (DECODER, WORKER, P09),
             "the decoder layers are looked for in model.model.layers",
         )
         for _, stack, _ in FAMILIES
@@ -88,7 +90,7 @@ STACKS = (
                     ...
                 """,
             ),
-            (WORKER, P05),
+            (CAPTURE, DECODER, WORKER, P05),
             "hooks would not run, or once for several layers",
         )
         for _, stack, _ in FAMILIES
@@ -97,7 +99,7 @@ STACKS = (
         Contract(
             f"{layer}.forward",
             Call("hidden_states=", "positions=", "residual="),
-            (WORKER, P24),
+            (CAPTURE, WORKER, P24),
             "capture point 0 is what the first layer is given by this name",
         )
         for _, _, layer in FAMILIES
@@ -110,7 +112,7 @@ STACKS = (
                 "hidden_states, residual = self.input_layernorm(hidden_states, residual)",
                 "return __output, residual",
             ),
-            (WORKER, P05),
+            (CAPTURE, DECODER, WORKER, P05),
             "the sum of the two would not be the residual stream",
         )
         for _, _, layer in FAMILIES
@@ -119,19 +121,19 @@ STACKS = (
     Contract(
         f"{MINICPM}:MiniCPMDecoderLayer.forward",
         Does("hands on the whole stream and no residual", "return hidden_states, None"),
-        (WORKER, P26),
+        (DECODER, WORKER, P26),
         "there is nothing to add to the stream",
     ),
     Contract(
         f"{KIMI}:KimiK25ForConditionalGeneration",
         Inherits("SupportsMultiModal"),
-        (WORKER, P09),
+        (DECODER, WORKER, P09),
         "get_language_model() comes from there",
     ),
     Contract(
         f"{INTERFACES}:SupportsMultiModal.get_language_model",
         Call(),
-        (WORKER, P09),
+        (DECODER, WORKER, P09),
         "how the decoder of a multimodal target is found",
     ),
     Contract(
@@ -144,7 +146,7 @@ STACKS = (
             )
             """,
         ),
-        (WORKER, P09),
+        (DECODER, WORKER, P09),
         "what holds for DeepSeek's layers would not hold for Kimi's",
     ),
     Contract(

@@ -3,7 +3,9 @@
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Does, Exists, Has, Inherits, Lacks, Typed
 from tests.contract.relying import (
-    ENGINE,
+    BASELINES,
+    CAPTURE_WORKER,
+    CONFIG,
     GENERATOR,
     P03,
     P04,
@@ -20,15 +22,17 @@ from tests.contract.relying import (
     P22,
     P23,
     P25,
+    SCHEDULER,
     WORKER,
     WORKER_LOG,
+    WORKERS,
 )
 
 SCHEDULING = (
     Contract(
         "vllm.v1.core.sched.scheduler:Scheduler",
         Call("vllm_config=", "kv_cache_config=", "structured_output_manager=", "block_size="),
-        (GENERATOR, P04),
+        (SCHEDULER, GENERATOR, P04),
         "the generator drives the scheduler itself",
     ),
     Contract(
@@ -38,7 +42,7 @@ SCHEDULING = (
             "self._update_after_schedule(scheduler_output)",
             "return scheduler_output",
         ),
-        (P10,),
+        (SCHEDULER, P10),
         "a step's rows end at num_computed_tokens",
     ),
     Contract(
@@ -52,7 +56,7 @@ SCHEDULING = (
                 ...
             """,
         ),
-        (P10,),
+        (SCHEDULER, P10),
         "the positions of the captured rows would be wrong",
     ),
     Contract(
@@ -64,13 +68,13 @@ SCHEDULING = (
     Contract(
         "vllm.v1.core.sched.scheduler:Scheduler.add_request",
         Call("request"),
-        (GENERATOR,),
+        (SCHEDULER, GENERATOR),
         "how a prompt is handed to the scheduler",
     ),
     Contract(
         "vllm.v1.core.sched.scheduler:Scheduler.finish_requests",
         Call("request_ids", "finished_status"),
-        (P10, P14),
+        (SCHEDULER, P10, P14),
         "how a finished or failed prompt leaves the scheduler",
     ),
     Contract(
@@ -89,31 +93,31 @@ SCHEDULING = (
                 ...
             """,
         ),
-        (P10, P14),
+        (SCHEDULER, P10, P14),
         "clearing up after a failure names requests that are gone already",
     ),
     Contract(
         "vllm.v1.core.sched.scheduler:Scheduler._free_blocks",
         Does("forgets a finished request", "del self.requests[request.request_id]"),
-        (P14,),
+        (SCHEDULER, P14),
         "requests that are left over are taken for prompts that did not fit",
     ),
     Contract(
         "vllm.v1.core.sched.scheduler:Scheduler.requests",
         Typed("dict[str, Request]"),
-        (P10, P14),
+        (SCHEDULER, P10, P14),
         "requests are looked up by id to see how far they are",
     ),
     Contract(
         "vllm.v1.core.sched.output:SchedulerOutput.num_scheduled_tokens",
         Typed("dict[str, int]"),
-        (P10,),
+        (SCHEDULER, P10),
         "how many rows of a step belong to which request",
     ),
     Contract(
         "vllm.v1.core.sched.output:SchedulerOutput.total_num_scheduled_tokens",
         Typed("int"),
-        (GENERATOR, P10),
+        (SCHEDULER, GENERATOR, P10),
         "the rows of a step; 0 ends the loop over steps",
     ),
     Contract(
@@ -126,31 +130,31 @@ SCHEDULING = (
             "arrival_time=",
             "eos_token_id?=",
         ),
-        (GENERATOR, P11),
+        (SCHEDULER, GENERATOR, P11),
         "each prompt becomes a request made by hand",
     ),
     Contract(
         "vllm.v1.request:Request",
         Has("num_computed_tokens", "num_prompt_tokens"),
-        (P10,),
+        (SCHEDULER, P10),
         "how far a prompt is, and when it is complete",
     ),
     Contract(
         "vllm.v1.request:RequestStatus.FINISHED_ABORTED",
         Exists(),
-        (GENERATOR,),
+        (SCHEDULER, GENERATOR),
         "the status with which a prompt leaves after its prefill",
     ),
     Contract(
         "vllm.sampling_params:SamplingParams",
-        Call("max_tokens=", "temperature="),
-        (GENERATOR,),
+        Call("max_tokens=", "temperature=", "detokenize="),
+        (BASELINES, SCHEDULER, GENERATOR),
         "a request needs sampling parameters though nothing is generated",
     ),
     Contract(
         "vllm.v1.structured_output:StructuredOutputManager",
         Call("vllm_config="),
-        (GENERATOR,),
+        (SCHEDULER, GENERATOR),
         "the scheduler needs one",
     ),
     Contract(
@@ -168,8 +172,41 @@ SCHEDULING = (
     Contract(
         "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
         Call("vllm_config=", "kv_cache_groups=", "available_memory="),
-        (GENERATOR, P03),
+        (WORKERS, GENERATOR, P03),
         "the KV cache is sized by this",
+    ),
+    Contract(
+        "vllm.v1.core.kv_cache_utils:get_kv_cache_groups",
+        Call("vllm_config", "kv_cache_spec"),
+        (WORKERS,),
+        "which layers share blocks of the KV cache",
+    ),
+    Contract(
+        "vllm.v1.core.kv_cache_utils:get_kv_cache_groups",
+        Does(
+            "takes all layers for one kind under disable_hybrid_kv_cache_manager",
+            """
+            if vllm_config.scheduler_config.disable_hybrid_kv_cache_manager:
+                unify_hybrid_kv_cache_specs(kv_cache_spec)
+            """,
+        ),
+        (CONFIG,),
+        "the blocks of a step are counted for one group of layers",
+    ),
+    Contract(
+        "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",
+        Call("kv_cache_configs"),
+        (WORKERS,),
+        "the scheduler's view of the KV cache",
+    ),
+    Contract(
+        "vllm.v1.core.sched.scheduler:Scheduler._update_after_schedule",
+        Does(
+            "leaves the finished requests of a step to its output",
+            "self.finished_req_ids = set()",
+        ),
+        (SCHEDULER,),
+        "a prompt that leaves once its last step is planned would be gone before that step",
     ),
     Contract(
         "vllm.v1.core.kv_cache_utils:may_override_num_blocks",
@@ -181,13 +218,13 @@ SCHEDULING = (
             num_blocks = __override
             """,
         ),
-        (ENGINE, P20),
+        (CONFIG, P20),
         "the KV cache would be larger or smaller than the prompts of a step need",
     ),
     Contract(
         "vllm.v1.kv_cache_interface:KVCacheConfig.num_blocks",
         Typed("int"),
-        (GENERATOR,),
+        (WORKERS, GENERATOR),
         "the number of blocks that fit",
     ),
 )
@@ -196,13 +233,13 @@ EXECUTION = (
     Contract(
         "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
         Call("vllm_config="),
-        (GENERATOR,),
+        (WORKERS, GENERATOR),
         "the workers are started by this",
     ),
     Contract(
         "vllm.v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
         Call("method", "timeout=", "args=", "unique_reply_rank="),
-        (GENERATOR, P07, P22),
+        (WORKERS, GENERATOR, P07, P22),
         "the capturing code is reached by this",
     ),
     Contract(
@@ -212,7 +249,7 @@ EXECUTION = (
             "__rank = unique_reply_rank",
             "return __responses[0] if __rank is not None else __responses",
         ),
-        (P07,),
+        (WORKERS, P07),
         "taking element 0 of the reply would take the first layer of the states",
     ),
     Contract(
@@ -221,7 +258,7 @@ EXECUTION = (
             "ends a call that takes too long by TimeoutError",
             "raise TimeoutError(...) from __cause",
         ),
-        (P22,),
+        (WORKERS, P22),
         "a worker that hangs would not be noticed",
     ),
     Contract(
@@ -242,7 +279,7 @@ EXECUTION = (
     Contract(
         "vllm.v1.executor.multiproc_executor:WorkerProc.worker_busy_loop",
         Does("finds a method by its name", "func = getattr(self.worker, method)"),
-        (GENERATOR,),
+        (CAPTURE_WORKER, GENERATOR),
         "the capturing code is called by name",
     ),
     Contract(
@@ -254,25 +291,25 @@ EXECUTION = (
             self.collective_rpc("compile_or_warm_up_model")
             """,
         ),
-        (P22,),
+        (WORKERS, P22),
         "the generator makes the same two, with a time-out",
     ),
     Contract(
         "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
         Has("workers", "response_mqs"),
-        (P21,),
+        (WORKERS, P21),
         "what is waited for and let go after a shutdown",
     ),
     Contract(
         "vllm.v1.executor.multiproc_executor:WorkerProcHandle.proc",
         Exists(),
-        (P21,),
+        (WORKERS, P21),
         "worker processes would stay behind as zombies",
     ),
     Contract(
         "vllm.v1.executor.multiproc_executor:MultiprocExecutor.shutdown",
         Call(),
-        (P21,),
+        (WORKERS, P21),
         "ends the workers",
     ),
     Contract(
@@ -284,7 +321,7 @@ EXECUTION = (
                 ...
             """,
         ),
-        (P21,),
+        (WORKERS, P21),
         "a program that ends would fail in its second shutdown",
     ),
     Contract(
@@ -300,8 +337,14 @@ EXECUTION = (
             "self._read_spin_timer.spin()",
             "self._read_spin_timer.record_activity()",
         ),
-        (P25,),
+        (WORKERS, P25),
         "the process that waits for a step would take a whole processor from the model",
+    ),
+    Contract(
+        "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
+        Has("is_failed"),
+        (WORKERS,),
+        "tells that a worker process died",
     ),
     Contract(
         "vllm.v1.worker.worker_base:WorkerWrapperBase.init_worker",
@@ -309,13 +352,13 @@ EXECUTION = (
             "mixes the extension class into the worker",
             "worker_class.__bases__ = worker_class.__bases__ + (worker_extension_cls,)",
         ),
-        (WORKER,),
+        (CAPTURE_WORKER, WORKER),
         "the capturing code would not be in the workers",
     ),
     Contract(
         "vllm.v1.worker.worker_base:WorkerWrapperBase.__getattr__",
         Does("hands every other name on to the worker", "getattr(self.worker, attr)"),
-        (WORKER,),
+        (CAPTURE_WORKER, WORKER),
         "the capturing code could not be called by name",
     ),
     Contract(
@@ -324,14 +367,26 @@ EXECUTION = (
             "takes a list and picks the rank's own",
             "kv_cache_config = kv_cache_configs[self.global_rank]",
         ),
-        (P22,),
+        (WORKERS, P22),
         "the KV cache is set up by this",
     ),
     Contract(
         "vllm.v1.worker.gpu_worker:Worker",
         Has("model_runner", "get_kv_cache_spec", "compile_or_warm_up_model"),
-        (GENERATOR, WORKER, P22),
+        (CAPTURE_WORKER, WORKERS, GENERATOR, WORKER, P22),
         "called by name in the workers",
+    ),
+    *(
+        Contract(
+            worker,
+            Lacks("start_capture", "run_captured_step", "finish_capture", "_row_sender"),
+            (CAPTURE_WORKER,),
+            "the names of the capturing code would clash with the worker's own",
+        )
+        for worker in (
+            "vllm.v1.worker.gpu_worker:Worker",
+            "vllm.v1.worker.cpu_worker:CPUWorker",
+        )
     ),
     *(
         Contract(
@@ -355,7 +410,7 @@ EXECUTION = (
     Contract(
         "vllm.v1.worker.gpu_worker:Worker.execute_model",
         Call("scheduler_output"),
-        (P08, P10),
+        (CAPTURE_WORKER, P08, P10),
         "one step of the target",
     ),
     Contract(
@@ -374,7 +429,7 @@ EXECUTION = (
             return None
             """,
         ),
-        (P08,),
+        (CAPTURE_WORKER, P08),
         "sample_tokens() follows exactly when None came back",
     ),
     Contract(
@@ -386,7 +441,7 @@ EXECUTION = (
                 raise RuntimeError(...)
             """,
         ),
-        (P08,),
+        (CAPTURE_WORKER, P08),
         "the fault that the patch mends",
     ),
     Contract(
@@ -404,19 +459,58 @@ EXECUTION = (
             tokens = [scheduler_output.num_scheduled_tokens[i] for i in req_ids]
             """,
         ),
-        (P10,),
+        (CAPTURE_WORKER, P10),
         "rows would be given to the wrong request",
     ),
     Contract(
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner",
         Has("model", "input_batch"),
-        (WORKER, P09, P10),
+        (CAPTURE_WORKER, WORKER, P09, P10),
         "the way from the worker to the model and to the order of the rows",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner",
+        Has("device", "get_model", "execute_model_state"),
+        (CAPTURE_WORKER,),
+        "the model to hook, where it runs, and what is put away in place of sampling",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.execute_model",
+        Does(
+            "asks the model for logits, and looks at them no further",
+            "logits = self.model.compute_logits(__rows)",
+            "self.execute_model_state = ExecuteModelState(..., logits, ...)",
+        ),
+        (CAPTURE_WORKER,),
+        "the head is left out by replacing compute_logits, so that logits are None",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.synchronize_input_prep",
+        Does(
+            "waits until the step before has read its inputs",
+            "self.prepare_inputs_event.synchronize()",
+            "self.prepare_inputs_event.record()",
+        ),
+        (CAPTURE_WORKER, CONFIG),
+        "steps are queued on a GPU: the buffers of one would be overwritten by the next",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.__init__",
+        Does(
+            "does so under async_scheduling",
+            """
+            if self.use_async_scheduling:
+                ...
+                self.prepare_inputs_event = torch.Event()
+            """,
+        ),
+        (CONFIG,),
+        "steps are queued on a GPU: the buffers of one would be overwritten by the next",
     ),
     Contract(
         "vllm.v1.worker.gpu_input_batch:InputBatch.req_ids",
         Typed("list[str]"),
-        (P10,),
+        (CAPTURE_WORKER, P10),
         "the order of the requests in the rows of a step",
     ),
     Contract(
@@ -428,25 +522,65 @@ EXECUTION = (
     Contract(
         "vllm.v1.worker.cpu_model_runner:CPUModelRunner",
         Inherits("GPUModelRunner"),
-        (WORKER,),
+        (CAPTURE_WORKER, WORKER),
         "what holds for the GPU runner would not hold on a CPU",
     ),
     Contract(
         "vllm.distributed:get_tp_group",
         Call(),
-        (WORKER, P05),
+        (CAPTURE_WORKER, WORKER, P05),
         "which rank captures",
     ),
     Contract(
         "vllm.distributed:get_pp_group",
         Call(),
-        (WORKER, P18),
+        (CAPTURE_WORKER, WORKER, P18),
         "pipeline stages hold a part of the layers each and are refused",
     ),
     Contract(
         "vllm.distributed.parallel_state:GroupCoordinator",
         Has("rank_in_group", "world_size"),
-        (WORKER, P05, P18),
+        (CAPTURE_WORKER, WORKER, P05, P18),
         "the place of a worker in its group",
+    ),
+)
+
+BENCHMARK = (
+    Contract(
+        "vllm.entrypoints.llm:LLM",
+        Call(
+            "model=",
+            "skip_tokenizer_init=",
+            "tensor_parallel_size=",
+            "gpu_memory_utilization=",
+            "enforce_eager=",
+            "compilation_config=",
+            "seed=",
+            "trust_remote_code=",
+            "dtype=",
+        ),
+        (BASELINES,),
+        "plain prefill is measured by this",
+    ),
+    Contract(
+        "vllm.entrypoints.llm:LLM.generate",
+        Call("prompts", "sampling_params", "use_tqdm="),
+        (BASELINES,),
+        "plain prefill is measured by this",
+    ),
+    Contract(
+        "vllm.engine.arg_utils:EngineArgs",
+        Has(
+            "max_model_len",
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "enable_prefix_caching",
+            "load_format",
+            "limit_mm_per_prompt",
+            "block_size",
+            "num_gpu_blocks_override",
+        ),
+        (BASELINES,),
+        "what LLM hands on, so that both roads take equal steps",
     ),
 )

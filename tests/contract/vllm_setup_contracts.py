@@ -3,6 +3,8 @@
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Default, Does, Has, Typed
 from tests.contract.relying import (
+    CAPTURE,
+    CONFIG,
     CPU_ENVIRONMENT,
     ENGINE,
     ENVIRONMENT,
@@ -33,14 +35,15 @@ CONFIGURATION = (
             "load_config=",
             "compilation_config=",
         ),
-        (GENERATOR, P20),
-        "the generator makes its configuration by hand, not from command-line arguments",
+        (CONFIG, GENERATOR, P20),
+        "the engine makes its configuration by hand, not from command-line arguments",
     ),
     Contract(
         "vllm.config:ModelConfig",
         Call(
             "model=",
             "tokenizer=",
+            "skip_tokenizer_init=",
             "trust_remote_code=",
             "dtype=",
             "max_model_len=",
@@ -48,7 +51,7 @@ CONFIGURATION = (
             "seed=",
             "limit_mm_per_prompt=",
         ),
-        (GENERATOR, P20, ENGINE),
+        (CONFIG, GENERATOR, P20),
         "the target is loaded with these options",
     ),
     Contract(
@@ -71,7 +74,7 @@ CONFIGURATION = (
             "enable_prefix_caching=",
             "num_gpu_blocks_override=",
         ),
-        (GENERATOR, P06, P20, ENGINE),
+        (CONFIG, GENERATOR, P06, P20),
         "prefix caching could no longer be switched off: cached tokens are never captured",
     ),
     Contract(
@@ -82,14 +85,14 @@ CONFIGURATION = (
     ),
     Contract(
         "vllm.config:CacheConfig",
-        Has("block_size", "num_gpu_blocks", "cpu_kvcache_space_bytes"),
-        (GENERATOR, P02, P04),
+        Has("block_size", "num_gpu_blocks", "num_gpu_blocks_override", "cpu_kvcache_space_bytes"),
+        (CONFIG, GENERATOR, P02, P04),
         "the size of the KV cache is written and read here",
     ),
     Contract(
         "vllm.config:ParallelConfig",
-        Call("tensor_parallel_size=", "worker_extension_cls="),
-        (GENERATOR,),
+        Call("tensor_parallel_size=", "distributed_executor_backend=", "worker_extension_cls="),
+        (CONFIG, GENERATOR),
         "the capturing code enters each worker as an extension class",
     ),
     Contract(
@@ -100,9 +103,11 @@ CONFIGURATION = (
             "max_num_batched_tokens=",
             "is_encoder_decoder=",
             "async_scheduling=",
+            "enable_chunked_prefill=",
+            "disable_hybrid_kv_cache_manager=",
         ),
-        (GENERATOR, P01, P08),
-        "steps are planned by this; asynchronous ones would return before they have run",
+        (CONFIG, GENERATOR, P01, P08),
+        "steps are planned by this",
     ),
     Contract(
         "vllm.config:SchedulerConfig.enable_chunked_prefill",
@@ -113,19 +118,19 @@ CONFIGURATION = (
     Contract(
         "vllm.config:DeviceConfig",
         Call(),
-        (GENERATOR,),
+        (CONFIG, GENERATOR),
         "the device is found by itself",
     ),
     Contract(
         "vllm.config:LoadConfig",
         Call("load_format=", "use_tqdm_on_load="),
-        (GENERATOR, P20, ENGINE),
+        (CONFIG, GENERATOR, P20),
         "weights are loaded as these say",
     ),
     Contract(
         "vllm.config:CompilationConfig",
         Call("custom_ops="),
-        (P20, ENGINE),
+        (CONFIG, P20),
         "the CPU's rotary kernel could no longer be avoided: wrong states of DeepSeek-V3",
     ),
     Contract(
@@ -150,12 +155,18 @@ CONFIGURATION = (
                 ...
             """,
         ),
-        (P05,),
+        (CAPTURE, P05),
         "hooks on the layers would not run, and steps would be padded with rows of nobody",
     ),
 )
 
 PLATFORM = (
+    Contract(
+        "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
+        Does("schedules nothing ahead", "scheduler_config.async_scheduling = False"),
+        (CONFIG,),
+        "asked for everywhere, for the sake of GPUs",
+    ),
     Contract(
         "vllm.platforms:current_platform",
         Typed("Platform"),
@@ -186,7 +197,7 @@ PLATFORM = (
     Contract(
         "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
         Does("wants blocks of a multiple of 32 tokens", "cache_config.block_size % 32"),
-        (ENGINE,),
+        (CONFIG,),
         "the engine's block size on a CPU is chosen for this",
     ),
     Contract(
@@ -230,7 +241,7 @@ PLATFORM = (
     Contract(
         "vllm.model_executor.layers.rotary_embedding.base:RotaryEmbeddingBase",
         Does("is the custom op rotary_embedding", 'CustomOp.register("rotary_embedding")'),
-        (ENGINE,),
+        (CONFIG,),
         "the CPU's rotary kernel is switched off by this name: wrong for DeepSeek's queries",
     ),
 )

@@ -8,7 +8,8 @@ from typing import Any
 import psutil
 
 from eagle3.engine.architecture import read_architecture
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 
 
 def all_capture_points(model: Path) -> tuple[int, ...]:
@@ -27,10 +28,16 @@ def running_engine(
     assert worker_processes() == []
 
 
-def generator_of(engine: Engine) -> Any:
-    """speculators' generator inside a running engine."""
-    assert engine._generator is not None
-    return engine._generator
+def executor_of(engine: Engine) -> Any:
+    """vLLM's executor inside a running engine."""
+    assert engine._workers is not None
+    return engine._workers.executor
+
+
+def scheduled_prompts(engine: Engine) -> tuple[str, ...]:
+    """What is left in the scheduler of a running engine."""
+    assert engine._scheduler is not None
+    return engine._scheduler.requests
 
 
 def worker_processes() -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 from eagle3.errors import InputError
 from tests.integration.engines import running_engine
 from tests.integration.prompts import random_prompts

@@ -1,7 +1,6 @@
 """How an engine starts, fails and ends."""
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -10,15 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.capture_worker import CaptureSettings, CaptureWorker
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 from eagle3.errors import EngineError, InputError
-from tests.integration.engines import generator_of, running_engine, worker_processes
+from tests.integration.engines import executor_of, running_engine, worker_processes
 from tests.integration.prompts import random_prompts
 from tests.integration.tiny_models import MAX_POSITIONS, VOCAB_SIZE, make_llama
-
-GENERATOR = "speculators.data_generation.vllm_hidden_states_generator"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +33,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 
 if __name__ == "__main__":
     with Engine(EngineOptions(Path(sys.argv[1]), (8,))) as engine:
@@ -75,7 +74,7 @@ def test_the_longest_prompt_of_the_target_runs_and_no_longer_one(model: Path) ->
 
 def test_a_killed_worker_is_one_clear_error_and_leaves_no_process(model: Path) -> None:
     with running_engine(model, (8,)) as engine:
-        [worker] = generator_of(engine).executor.workers
+        [worker] = executor_of(engine).workers
         os.kill(worker.proc.pid, signal.SIGKILL)
         with pytest.raises(EngineError, match="a worker process died \\(exit code -9") as failure:
             engine.extract(random_prompts((40,), VOCAB_SIZE))
@@ -95,14 +94,11 @@ def test_a_target_that_cannot_load_is_one_clear_error_and_leaves_no_process(
     assert worker_processes() == []
 
 
-def test_a_worker_that_hangs_ends_in_a_time_out(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running_engine(model, (8,)) as engine:
-        monkeypatch.setattr(f"{GENERATOR}.RPC_TIMEOUT_S", 1.0)
-        generator_of(engine).executor.collective_rpc(_hang_in_the_next_step)
-        with pytest.raises(EngineError, match="timed out"):
-            engine.extract([[5, 6, 7]])
+def test_a_worker_that_hangs_ends_in_a_time_out(model: Path) -> None:
+    with running_engine(model, (8,), step_timeout_s=2.0) as engine:
+        executor_of(engine).collective_rpc(_hang_in_the_next_step)
+        with pytest.raises(EngineError, match=r"in a step of prompt 0 and 1 more: .*timed out"):
+            engine.extract([[5, 6, 7], [8]])
         assert worker_processes() == []
 
 
@@ -112,35 +108,26 @@ def _hang_in_the_next_step(wrapper: object) -> None:
     wrapper.worker.execute_model = lambda _output: time.sleep(60)  # type: ignore[attr-defined]
 
 
-def test_float16_is_refused_by_the_generator(model: Path) -> None:
-    from speculators.data_generation import VllmHiddenStatesGenerator
-
-    logging.getLogger("vllm").setLevel(logging.CRITICAL)
-    with pytest.raises(ValueError, match="float16"):
-        VllmHiddenStatesGenerator(str(model), [7], model_options={"dtype": torch.float16})
-    assert worker_processes() == []
-
-
-def test_a_constructor_that_fails_late_leaves_no_process(
+def test_a_start_that_fails_late_leaves_no_process(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_generator: object) -> None:
-        raise RuntimeError("no such decoder")
-
-    monkeypatch.setattr(f"{GENERATOR}.VllmHiddenStatesGenerator._setup_capture", fail)
+    monkeypatch.setattr("eagle3.engine.workers.get_kv_cache_groups", _fail)
     with pytest.raises(EngineError, match="did not start: RuntimeError: no such") as failure:
         Engine(EngineOptions(model, (8,)))
-    # The exception still holds the generator, so that nothing was left to its __del__.
+    # The exception still holds the engine, so that nothing was left to the garbage collector.
     assert worker_processes() == []
     assert failure.value.__cause__ is not None
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("no such cache")
 
 
 def test_a_prompt_that_the_kv_cache_cannot_hold_is_an_error(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [short, long] = random_prompts((300, 600), VOCAB_SIZE)
-    # Blocks for 512 tokens are left.
-    monkeypatch.setattr("eagle3.engine.engine._MAX_PROMPTS_PER_STEP", -2)
+    monkeypatch.setattr("eagle3.engine.configuration.cache_blocks", lambda *_: 512 // 128 + 1)
     with running_engine(model, (8,), max_tokens_per_step=128, max_model_len=600) as engine:
         with pytest.raises(EngineError, match="1 prompts could not be scheduled"):
             engine.extract([long])
@@ -148,11 +135,9 @@ def test_a_prompt_that_the_kv_cache_cannot_hold_is_an_error(
 
 
 def test_pipeline_parallelism_is_refused_by_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from speculators.data_generation.custom_worker import HiddenStatesWorkerExtension
-
     monkeypatch.setattr(
-        "speculators.data_generation.custom_worker.get_pp_group",
-        lambda: SimpleNamespace(world_size=2),
+        "eagle3.engine.capture_worker.get_pp_group", lambda: SimpleNamespace(world_size=2)
     )
+    settings = CaptureSettings((1,), 4, 16, 1, 1024, 1)
     with pytest.raises(ValueError, match="pipeline parallelism"):
-        HiddenStatesWorkerExtension()._setup_hidden_states_capture([1])
+        CaptureWorker().start_capture(settings)

@@ -14,7 +14,7 @@ import torch
 
 from eagle3.engine.engine import Engine
 from eagle3.errors import EngineError, InputError
-from tests.integration.engines import generator_of, running_engine
+from tests.integration.engines import running_engine, scheduled_prompts
 from tests.integration.prompts import random_prompts
 from tests.integration.reference import assert_states_match, load_reference, reference_states
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
@@ -105,16 +105,8 @@ def test_a_prompt_that_cannot_run_is_named_and_nothing_is_left(engine: Engine) -
     ):
         with pytest.raises(InputError, match=message):
             engine.extract([good[0], bad, good[2]])
-        assert not generator_of(engine).scheduler.requests
+        assert not scheduled_prompts(engine)
     _assert_equal(before, engine.extract(good))
-
-
-def test_the_generator_refuses_what_it_used_to_cut_or_choke_on(engine: Engine) -> None:
-    good = random_prompts((40, 50), VOCAB_SIZE)
-    for bad, message in (([], "Prompt 1 has no tokens"), ([5] * 601, "Prompt 1 has 601 tokens")):
-        with pytest.raises(ValueError, match=message):
-            generator_of(engine).generate([good[0], bad, good[1]])
-        assert not generator_of(engine).scheduler.requests
 
 
 def test_a_failure_while_running_leaves_the_next_call_whole(
@@ -123,12 +115,12 @@ def test_a_failure_while_running_leaves_the_next_call_whole(
     good = random_prompts((40, 300, 60), VOCAB_SIZE)
     before = engine.extract(good)
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("eagle3.engine.engine._check_prompts", lambda *_: None)
+        unchecked.setattr("eagle3.engine.engine.Engine._check_prompt", lambda *_: None)
         with pytest.raises(EngineError, match="index out of range") as failure:
             # The failing prompt comes in the second step; the third is still queued.
             engine.extract([good[1], [VOCAB_SIZE + 9] * 20, *good])
     assert "\n" not in str(failure.value)
-    assert not generator_of(engine).scheduler.requests
+    assert not scheduled_prompts(engine)
     _assert_equal(before, engine.extract(good))
 
 

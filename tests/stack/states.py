@@ -8,7 +8,8 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from eagle3.engine.engine import Engine, EngineOptions
+from eagle3.engine.engine import Engine
+from eagle3.engine.options import EngineOptions
 
 _PROMPTS = [list(range(1000, 1000 + length)) for length in (1, 7, 64, 300)]
 _CAPTURE_POINTS = (0, 2, 15, 27, 30)

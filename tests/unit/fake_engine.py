@@ -2,14 +2,16 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 import torch
 
 from eagle3.engine.architecture import read_architecture
-from eagle3.engine.engine import EngineOptions
+from eagle3.engine.options import EngineOptions
+from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
+from eagle3.store.durable import write_at
 
 
 class FakeEngine:
@@ -34,7 +36,29 @@ class FakeEngine:
         self.close()
 
     def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        """The states of one step, in which no prompt is cut."""
         return [self._states(tokens) for tokens in token_ids]
+
+    def run(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
+        step: list[Prompt] = []
+        room = self.options.max_tokens_per_step
+        for prompt in prompts:
+            if step and len(prompt.token_ids) > room:
+                yield self._run_step(step)
+                step, room = [], self.options.max_tokens_per_step
+            step.append(prompt)
+            room -= len(prompt.token_ids)
+        if step:
+            yield self._run_step(step)
+
+    def _run_step(self, step: list[Prompt]) -> list[Prompt]:
+        states = self.extract([prompt.token_ids for prompt in step])
+        for prompt, hidden_states_TLH in zip(step, states, strict=True):
+            descriptor = os.open(prompt.path, os.O_WRONLY)
+            rows = hidden_states_TLH.contiguous().view(torch.uint8).numpy()
+            write_at(descriptor, memoryview(rows), prompt.position)
+            os.close(descriptor)
+        return step
 
     def close(self) -> None:
         pass
@@ -52,13 +76,13 @@ class FakeEngine:
 
 
 class FailingEngine(FakeEngine):
-    """Fails at its second batch."""
+    """Fails at its second step."""
 
-    _batches = 0
+    _steps = 0
 
     def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-        self._batches += 1
-        if self._batches == 2:
+        self._steps += 1
+        if self._steps == 2:
             raise EngineError("the target stopped answering; run the same command again")
         return super().extract(token_ids)
 

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from eagle3.engine.engine import EngineOptions
+from eagle3.engine.options import EngineOptions
 from eagle3.extract import extract
 from eagle3.store.part import Part
 
@@ -22,9 +22,11 @@ OPTIONS = {
     "--out": "./eagle3-out",
     "--prefetch": False,
     "--preflight": True,
+    "--ring-size": 2**30,
     "--seed": 0,
     "--shard": Part(),
     "--shard-size": 2**30,
+    "--step-timeout": 1800.0,
     "--tp": 1,
     "--truncate": False,
     "--trust-remote-code": False,
@@ -50,6 +52,8 @@ def test_the_defaults_are_those_of_the_engine() -> None:
     assert OPTIONS["--gpu-memory-utilization"] == EngineOptions.gpu_memory_utilization
     assert OPTIONS["--tp"] == EngineOptions.tensor_parallel
     assert OPTIONS["--seed"] == EngineOptions.seed
+    assert OPTIONS["--ring-size"] == EngineOptions.ring_bytes
+    assert OPTIONS["--step-timeout"] == EngineOptions.step_timeout_s
 
 
 @pytest.mark.parametrize(

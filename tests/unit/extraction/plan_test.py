@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from eagle3.engine.engine import EngineOptions
+from eagle3.engine.options import EngineOptions
 from eagle3.errors import InputError, StoreError
 from eagle3.extraction.plan import plan_extraction
 from eagle3.extraction.request import ExtractionRequest
-from eagle3.extraction.run import run_extraction
+from eagle3.extraction.run import Rules, run_extraction
 from eagle3.store.part import Part
 from eagle3.store.writer import StoreWriter
 from tests.unit.extraction.requests import make_request
@@ -72,7 +72,10 @@ def test_bytes_needed_are_enough_for_what_is_written(request_: ExtractionRequest
         plan = plan_extraction(request)
         engine = FakeEngine(EngineOptions(request.model, plan.capture_points))
         with StoreWriter(out, plan.manifest) as store:
-            run_extraction(plan, request, engine, store, on_batch=lambda batch: None)
+            rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
+            run_extraction(
+                plan.missing, plan.manifest, rules, engine, store, on_done=lambda samples: None
+            )
         size = sum(path.stat().st_blocks * 512 for path in out.iterdir())
         assert size / 10 < plan.disk.needed
         assert size < plan.disk.needed

@@ -1,19 +1,20 @@
-"""A run commits batch by batch what the target gives, sample by sample."""
+"""A run commits shard by shard what the target has written, sample by sample."""
 
 import dataclasses
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from eagle3.engine.engine import EngineOptions
+from eagle3.engine.options import EngineOptions
+from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
-from eagle3.extraction.run import run_extraction
+from eagle3.extraction.run import Rules, run_extraction
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
@@ -42,14 +43,21 @@ class Setting:
         )
 
     def engine(self, kind: type[FakeEngine] = FakeEngine) -> FakeEngine:
-        return kind(EngineOptions(model=self.request.model, capture_points=(6, 1, 3)))
+        return kind(
+            EngineOptions(
+                model=self.request.model, capture_points=(6, 1, 3), max_tokens_per_step=10
+            )
+        )
 
     def run(self, engine: FakeEngine, *, out: str = "out", **options: Any) -> ExtractionPlan:
         out_folder = self.request.out.with_name(out)
         request = dataclasses.replace(self.request, out=out_folder, **options)
         plan = plan_extraction(request)
         with StoreWriter(plan.store, plan.manifest) as store:
-            run_extraction(plan, request, engine, store, on_batch=lambda batch: None)
+            rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
+            run_extraction(
+                plan.missing, plan.manifest, rules, engine, store, on_done=lambda samples: None
+            )
         return plan
 
 
@@ -90,11 +98,12 @@ def test_order_batch_shard_and_parts_make_no_difference(setting: Setting) -> Non
 
 def test_shards_are_of_the_size_asked_for(setting: Setting) -> None:
     setting.run(setting.engine(), max_tokens_per_step=3)
-    tokens: Counter[str] = Counter()
+    shards = defaultdict(list)
     for entry in StoreReader(setting.request.out).entries.values():
-        tokens[entry.shard] += entry.length
+        shards[entry.shard].append(entry.length)
     # 200 bytes are six tokens: 3 points x 4 values x 2 bytes each, and 9 for token and mask.
-    assert sorted(tokens.values()) == [3, 6, 9, 25]
+    assert len(shards) == 5
+    assert all(sum(lengths) <= 6 or len(lengths) == 1 for lengths in shards.values())
 
 
 def test_an_error_leaves_earlier_batches_and_the_next_run_goes_on(setting: Setting) -> None:
@@ -166,9 +175,22 @@ def test_a_target_that_gives_nothing_fit_is_not_run_to_the_end(setting: Setting)
 
 def test_a_missing_result_is_refused(setting: Setting) -> None:
     class Forgetful(FakeEngine):
-        def extract(self, token_ids: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-            return super().extract(token_ids)[1:]
+        def run(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
+            for group in super().run(prompts):
+                yield [prompt for prompt in group if prompt.name != "data.jsonl:4"]
 
-    with pytest.raises(EngineError, match="states of 0 samples for a batch of 1"):
+    with pytest.raises(EngineError, match=r"^data.jsonl:4: the target gave no states"):
         setting.run(setting.engine(Forgetful))
-    assert not StoreReader(setting.request.out).ids
+    assert len(StoreReader(setting.request.out).ids) == len(SAMPLES) - 1
+
+
+def test_checks_and_commits_run_beside_the_target_and_end_before_it_is_told_so(
+    setting: Setting,
+) -> None:
+    setting.request.data.write_text(
+        "".join(f'{{"input_ids": [{token}, 1, 2]}}\n' for token in range(3, 120))
+    )
+    setting.run(setting.engine(), shard_bytes=100)
+    store = StoreReader(setting.request.out)
+    assert store.is_complete
+    assert len(store.shards) == 117

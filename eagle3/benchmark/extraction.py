@@ -1,0 +1,68 @@
+"""Measures extraction against the plain prefill of the same target, road by road."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eagle3.benchmark.process import run_apart
+from eagle3.benchmark.workload import Workload
+from eagle3.progress import Progress
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured: `rates` are tokens/s of a road, one for each round (its median pass).
+
+    `peak_bytes` is the most memory that the processes of our road held.
+    """
+
+    workload: Workload
+    device: str
+    rates: dict[str, list[float]]
+    peak_bytes: int
+
+    def rate(self, road: str) -> float | None:
+        """The median round of a road; None where it was left out."""
+        rates = self.rates.get(road)
+        return statistics.median(rates) if rates else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours to plain prefill: the median of the rounds, in each of which both ran."""
+        pairs = zip(self.rates.get("ours", ()), self.rates.get("plain", ()), strict=False)
+        ratios = [ours / plain for ours, plain in pairs]
+        return statistics.median(ratios) if ratios else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes of states that reached the disk."""
+        rate = self.rate("ours")
+        points = len(self.workload.options.capture_points)
+        return rate and rate * points * self.workload.hidden_size * 2
+
+
+def measure(
+    workload: Workload, roads: Sequence[str], rounds: int, progress: Progress
+) -> Figures:
+    """Runs the roads one after the other, `rounds` times; the old road, which is slow, once."""
+    from eagle3.benchmark.roads import device_name, time_road
+
+    rates: dict[str, list[float]] = {road: [] for road in roads}
+    peak_bytes = 0
+    for number in range(rounds):
+        for road in roads:
+            if road == "old" and number:
+                continue
+            began = time.monotonic()
+            progress.say(f"{road}: round {number + 1} of {rounds} ...")
+            seconds, most_bytes = run_apart(time_road, road, workload)
+            rates[road].append(workload.tokens / statistics.median(seconds))
+            if road == "ours":
+                peak_bytes = max(peak_bytes, most_bytes)
+            progress.say(
+                f"{road}: {rates[road][-1]:,.0f} tokens/s "
+                f"({time.monotonic() - began:.0f} s with the start of the target)"
+            )
+    device, _ = run_apart(device_name)
+    return Figures(workload, device, rates, peak_bytes)

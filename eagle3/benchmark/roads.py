@@ -1,0 +1,106 @@
+"""The roads that are compared; each runs in a process of its own, which ends with it."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from eagle3.benchmark.workload import Workload
+from eagle3.engine.baselines import patched_generator, plain_prefill
+from eagle3.engine.engine import Engine
+from eagle3.extraction.run import Rules, run_extraction
+from eagle3.store.manifest import DatasetIdentity, Manifest, StackIdentity, TargetIdentity
+from eagle3.store.sample import Sample, dataset_digest
+from eagle3.store.writer import StoreWriter
+
+_SHARD_BYTES = 1024**3
+
+# Runs prompts once and puts what comes out into a folder.
+Pass = Callable[[Sequence[Sequence[int]], Path], None]
+Road = Callable[[Workload], "Iterator[Pass]"]
+
+
+def device_name() -> str:
+    """What the target runs on, once it has run."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = {line.partition(": ")[2] for line in lines if line.startswith("model name")}
+    return f"{', '.join(sorted(names))} ({len(_cores(lines))} cores)"
+
+
+def time_road(road: str, workload: Workload) -> list[float]:
+    """Seconds of each timed pass of the road, after one pass that warms it up."""
+    seconds = []
+    with _ROADS[road](workload) as run:
+        _one_pass(run, workload.warm_up(), workload.scratch)
+        for _ in range(workload.passes):
+            seconds.append(_one_pass(run, workload.token_ids(), workload.scratch))
+    return seconds
+
+
+def _one_pass(run: Pass, prompts: Sequence[Sequence[int]], scratch: Path) -> float:
+    folder = scratch / "pass"
+    folder.mkdir()
+    try:
+        began = time.monotonic()
+        run(prompts, folder)
+        return time.monotonic() - began
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _plain(workload: Workload) -> Iterator[Pass]:
+    with plain_prefill(workload.options) as run:
+        yield lambda prompts, folder: run(prompts)
+
+
+@contextmanager
+def _old(workload: Workload) -> Iterator[Pass]:
+    with patched_generator(workload.options) as run:
+        yield run
+
+
+@contextmanager
+def _ours(workload: Workload) -> Iterator[Pass]:
+    with Engine(workload.options) as engine:
+
+        def run(prompts: Sequence[Sequence[int]], folder: Path) -> None:
+            samples = [Sample(tuple(prompt_T), (1,) * len(prompt_T)) for prompt_T in prompts]
+            places = {sample.id: f"prompt {place}" for place, sample in enumerate(samples)}
+            manifest = _manifest(samples, engine)
+            with StoreWriter(folder / "states", manifest) as store:
+                run_extraction(
+                    samples,
+                    manifest,
+                    Rules(places, _SHARD_BYTES, "fail"),
+                    engine,
+                    store,
+                    on_done=lambda _: None,
+                )
+
+        yield run
+
+
+_ROADS = {"plain": _plain, "old": _old, "ours": _ours}
+ROADS = tuple(_ROADS)
+
+
+def _manifest(samples: Sequence[Sample], engine: Engine) -> Manifest:
+    tokens = sum(len(sample.input_ids) for sample in samples)
+    return Manifest(
+        target=TargetIdentity(str(engine.options.model), "", ""),
+        tokenizer_sha256="",
+        dataset=DatasetIdentity(len(samples), tokens, dataset_digest(list(samples))),
+        stack=StackIdentity("", "", {}, {}),
+        capture_points=engine.options.capture_points,
+        hidden_size=engine.architecture.hidden_size,
+    )
+
+
+def _cores(lines: Sequence[str]) -> set[str]:
+    return {line for line in lines if line.startswith("processor")}
