@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from eagle3.inspect import inspect
@@ -12,6 +13,7 @@ from eagle3.inspection.histogram import make_histogram
 from eagle3.inspection.page import _logarithmic, render_page
 from eagle3.inspection.preview import Span
 from eagle3.inspection.report import InspectionReport, InspectionRequest, inspect_store
+from eagle3.store.reader import StoreReader
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples
 
@@ -79,6 +81,18 @@ def test_each_capture_point_has_its_norms(report: InspectionReport) -> None:
             for text in page.texts["title"]
         )
         assert f"{point.norm_max:.4g}" in page.texts["td"]
+
+
+def test_nine_tenths_of_the_norms_lie_between_the_two_that_are_told(
+    store: Path, report: InspectionReport
+) -> None:
+    reader = StoreReader(store)
+    states = [reader.read(sample_id)[1] for sample_id in reader.ids]
+    norms_TL = torch.cat(states).float().norm(dim=2)
+    for layer, point in enumerate(report.points):
+        within_T = (norms_TL[:, layer] >= point.norm_p05) & (norms_TL[:, layer] <= point.norm_p95)
+        assert float(within_T.float().mean()) == pytest.approx(0.9, abs=0.01)
+        assert point.norm_min < point.norm_p05 < point.norm_median < point.norm_p95 < point.norm_max
 
 
 def test_what_the_store_holds_is_told(report: InspectionReport) -> None:
