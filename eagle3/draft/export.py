@@ -39,12 +39,20 @@ def export_draft(model: DraftModel, folder: Path, provenance: Provenance) -> Non
     config = config_json(model.config, provenance.target)
     weights = {name: _stored(name, tensor) for name, tensor in model.state_dict().items()}
     check_vocabulary(model.config, weights)
-    if folder.exists() and not (folder / PROVENANCE).exists() and any(folder.iterdir()):
+    if not _may_be_replaced(folder):
         raise InputError(f"{folder} holds something else than a draft: give another folder")
     try:
         _write(folder, config, weights, provenance)
-    except OSError as error:
-        raise StoreError(f"cannot write {folder}: {error.strerror}") from error
+    except (OSError, SafetensorError) as error:
+        raise StoreError(
+            f"cannot write {folder}: {error}; free its disk or give another"
+        ) from error
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    if not folder.exists():
+        return True
+    return folder.is_dir() and ((folder / PROVENANCE).exists() or not any(folder.iterdir()))
 
 
 def _stored(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -72,10 +80,14 @@ def _write(
     write_file(partial / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_file(partial / PROVENANCE, provenance.to_json().encode())
     sync_folder(partial)
-    # A folder cannot be renamed over one that is not empty.
-    shutil.rmtree(folder, ignore_errors=True)
+    # A folder cannot be renamed over one that is not empty: the last export steps aside.
+    aside = folder.with_name(folder.name + ".replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    if folder.exists():
+        folder.rename(aside)
     partial.rename(folder)
     sync_folder(folder.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def load_draft(folder: Path) -> DraftModel:
