@@ -6,6 +6,7 @@ model knows nothing of packing and unrolling: whoever calls it says what each ro
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import nn
@@ -53,26 +54,43 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over [embedding; state], twice as wide as what it gives back."""
+    """Grouped-query attention over [embedding; state], twice as wide as what it gives back.
+
+    The three projections are one, of P = queries + keys + values, and it is split by its input:
+    what the embedding adds depends on the token alone, so that unrolled steps share it.
+    """
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
-        queries = config.num_attention_heads * config.head_dim
-        keys = config.num_key_value_heads * config.head_dim
-        self.q_proj = Linear(2 * config.hidden_size, queries)
-        self.k_proj = Linear(2 * config.hidden_size, keys)
-        self.v_proj = Linear(2 * config.hidden_size, keys)
-        self.o_proj = Linear(queries, config.hidden_size)
+        self.queries = config.num_attention_heads * config.head_dim
+        self.keys = config.num_key_value_heads * config.head_dim
+        self.q_proj = Linear(2 * config.hidden_size, self.queries)
+        self.k_proj = Linear(2 * config.hidden_size, self.keys)
+        self.v_proj = Linear(2 * config.hidden_size, self.keys)
+        self.o_proj = Linear(self.queries, config.hidden_size)
+
+    def project_embedding(self, embedding_TH: torch.Tensor) -> torch.Tensor:
+        """What normed embeddings add to queries, keys and values [T, P]."""
+        return functional.linear(embedding_TH, self._weights(embedding_TH)[0])
 
     def forward(
-        self, x_TE: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], attend: Attend
+        self,
+        projected_TP: torch.Tensor,
+        hidden_TH: torch.Tensor,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        attend: Attend,
     ) -> torch.Tensor:
-        heads = (len(x_TE), -1, self.head_dim)
-        q_TND = rotate(self.q_proj(x_TE).view(heads), *angles)
-        k_TGD = rotate(self.k_proj(x_TE).view(heads), *angles)
-        v_TGD = self.v_proj(x_TE).view(heads)
-        return self.o_proj(attend(q_TND, k_TGD, v_TGD).flatten(1))
+        qkv_TP = projected_TP + functional.linear(hidden_TH, self._weights(hidden_TH)[1])
+        q_TQ, k_TK, v_TK = qkv_TP.split((self.queries, self.keys, self.keys), dim=-1)
+        heads = (len(hidden_TH), -1, self.head_dim)
+        q_TND, k_TGD = (rotate(x.view(heads), *angles) for x in (q_TQ, k_TK))
+        return self.o_proj(attend(q_TND, k_TGD, v_TK.view(heads)).flatten(1))
+
+    def _weights(self, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The weights [P, H] for embedding and state, in the dtype of `like`."""
+        weights = (self.q_proj.weight, self.k_proj.weight, self.v_proj.weight)
+        return torch.cat(weights).to(like.dtype).chunk(2, dim=1)
 
 
 class MLP(nn.Module):
@@ -102,16 +120,19 @@ class DraftLayer(nn.Module):
 
     def forward(
         self,
-        embedding_TH: torch.Tensor,
+        projected_TP: torch.Tensor,
         hidden_TH: torch.Tensor,
         angles: tuple[torch.Tensor, torch.Tensor],
         attend: Attend,
     ) -> torch.Tensor:
+        """`projected_TP` is `project_embedding` of the tokens that the rows are fed."""
         normed_TH = self.hidden_norm(hidden_TH)
         residual_TH = normed_TH if self.norm_before_residual else hidden_TH
-        x_TE = torch.cat((self.input_layernorm(embedding_TH), normed_TH), dim=-1)
-        residual_TH = residual_TH + self.self_attn(x_TE, angles, attend)
+        residual_TH = residual_TH + self.self_attn(projected_TP, normed_TH, angles, attend)
         return residual_TH + self.mlp(self.post_attention_layernorm(residual_TH))
+
+    def project_embedding(self, embedding_TH: torch.Tensor) -> torch.Tensor:
+        return self.self_attn.project_embedding(self.input_layernorm(embedding_TH))
 
 
 class DraftModel(nn.Module):
@@ -140,6 +161,10 @@ class DraftModel(nn.Module):
         first = VocabularyMap.of(torch.arange(config.draft_vocab_size), config.vocab_size)
         self.register_buffer("t2d", first.t2d_V)
         self.register_buffer("d2t", first.d2t_D)
+
+    @property
+    def layer(self) -> DraftLayer:
+        return cast(DraftLayer, self.layers[0])
 
     @property
     def vocabulary(self) -> VocabularyMap:
@@ -180,8 +205,22 @@ class DraftModel(nn.Module):
         The new states are before `norm`, as the next step reads them; `logits` takes them on.
         Computes in the dtype of `hidden_TH`.
         """
-        embedding_TH = self.embed_tokens(input_ids_T).to(hidden_TH.dtype)
-        return self.layers[0](embedding_TH, hidden_TH, self.rotary(position_T), attend)
+        projected_TP = self.project(input_ids_T, hidden_TH.dtype)
+        return self.step(projected_TP, hidden_TH, position_T, attend)
+
+    def project(self, input_ids_T: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What each token adds to queries, keys and values wherever it is fed [T, P]."""
+        return self.layer.project_embedding(self.embed_tokens(input_ids_T).to(dtype))
+
+    def step(
+        self,
+        projected_TP: torch.Tensor,
+        hidden_TH: torch.Tensor,
+        position_T: torch.Tensor,
+        attend: Attend,
+    ) -> torch.Tensor:
+        """`forward` for tokens that `project` has seen."""
+        return self.layer(projected_TP, hidden_TH, self.rotary(position_T), attend)
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Scores of the draft's own vocabulary [T, D]."""

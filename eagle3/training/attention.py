@@ -2,8 +2,8 @@
 
 At step i a row attends to the step-0 keys of the rows up to itself in its document, and to the
 keys of steps 1 to i of its own row only: what a drafting chain that starts at the row sees. The
-second part is a handful of products a row, so it is not put into the keys of a growing cache
-with a mask of its own each step. It is merged with the first by log-sum-exp.
+second part is a handful of products a row. It is merged with the first by log-sum-exp, where
+others append it to the keys: the first part then has one mask and one shape for all steps.
 """
 
 import math
@@ -53,39 +53,50 @@ def merge_own_keys(
 ) -> torch.Tensor:
     """Extends attention (`out_TND`, `lse_TN`) by keys and values [T, G, D] of the row itself."""
     rows, heads, size = q_TND.shape
-    groups = own_keys[0].shape[1]
-    q_TGMD = q_TND.view(rows, groups, heads // groups, size).to(torch.float32)
-    lse_TGM = lse_TN.view(rows, groups, -1)
+    grouped = (rows, own_keys[0].shape[1], -1, size)
+    q_TGMD = q_TND.reshape(grouped).to(torch.float32)
+    lse_TGM = lse_TN.reshape(grouped[:3])
     scores = [(q_TGMD * k_TGD[:, :, None]).sum(-1) / math.sqrt(size) for k_TGD in own_keys]
-    weights = torch.softmax(torch.stack([lse_TGM, *scores]), dim=0)[..., None]
-    merged_TGMD = weights[0] * out_TND.view(q_TGMD.shape)
+    weights = torch.stack([lse_TGM, *scores]).softmax(dim=0)[..., None]
+    merged_TGMD = weights[0] * out_TND.reshape(grouped)
     for weight_TGM1, v_TGD in zip(weights[1:], own_values, strict=True):
         merged_TGMD = merged_TGMD + weight_TGM1 * v_TGD[:, :, None]
-    return merged_TGMD.view(rows, heads, size).to(out_TND.dtype)
+    return merged_TGMD.reshape(rows, heads, size).to(out_TND.dtype)
 
 
 def dense_attention(document_T: torch.Tensor) -> DocumentAttention:
-    """Scores of all rows with all rows, [N, T, T]: for any device, and for small T."""
-    later_TT = torch.ones(len(document_T), len(document_T), dtype=torch.bool).triu(1)
-    hidden_TT = later_TT.to(document_T.device) | (document_T[:, None] != document_T[None])
+    """All scores of a document at a time, in plain PyTorch; waits for the documents' lengths."""
+    lengths = torch.unique_consecutive(document_T, return_counts=True)[1].tolist()
 
     def attend(
         q_TND: torch.Tensor, k_TGD: torch.Tensor, v_TGD: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        _, heads, size = q_TND.shape
-        shared = heads // k_TGD.shape[1]
-        k_TND, v_TND = (x.repeat_interleave(shared, dim=1) for x in (k_TGD, v_TGD))
-        scores_NTT = torch.einsum("qnd,knd->nqk", q_TND, k_TND).to(torch.float32)
-        scores_NTT = (scores_NTT / math.sqrt(size)).masked_fill(hidden_TT, -torch.inf)
-        lse_NT = torch.logsumexp(scores_NTT, dim=-1)
-        weights_NTT = torch.exp(scores_NTT - lse_NT[..., None]).to(v_TND.dtype)
-        return torch.einsum("nqk,knd->qnd", weights_NTT, v_TND), lse_NT.T
+        documents = zip(*(x.split(lengths) for x in (q_TND, k_TGD, v_TGD)), strict=True)
+        outs, lses = zip(*(_causal(*document) for document in documents), strict=True)
+        return torch.cat(outs), torch.cat(lses)
 
     return attend
 
 
+def _causal(
+    q_TND: torch.Tensor, k_TGD: torch.Tensor, v_TGD: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, heads, size = q_TND.shape
+    shared = heads // k_TGD.shape[1]
+    k_TND, v_TND = (x.repeat_interleave(shared, dim=1) for x in (k_TGD, v_TGD))
+    scores_NTT = torch.einsum("qnd,knd->nqk", q_TND, k_TND).to(torch.float32) / math.sqrt(size)
+    future_TT = torch.ones(rows, rows, dtype=torch.bool, device=q_TND.device).triu(1)
+    scores_NTT = scores_NTT.masked_fill(future_TT, -torch.inf)
+    lse_NT = torch.logsumexp(scores_NTT, dim=-1)
+    weights_NTT = torch.exp(scores_NTT - lse_NT[..., None]).to(v_TND.dtype)
+    return torch.einsum("nqk,knd->qnd", weights_NTT, v_TND), lse_NT.T
+
+
 def flex_document_attention(document_T: torch.Tensor) -> DocumentAttention:
-    """The same by torch's flex attention: to be called inside a compiled function, on a GPU."""
+    """The same by torch's flex attention: for a compiled function; gradients need a GPU.
+
+    The documents are data of the kernel, not part of it: one compilation serves all packings.
+    """
     rows = len(document_T)
 
     def causal_in_document(
@@ -93,8 +104,8 @@ def flex_document_attention(document_T: torch.Tensor) -> DocumentAttention:
     ) -> torch.Tensor:
         return (query >= key) & (document_T[query] == document_T[key])
 
-    block_mask = create_block_mask(
-        causal_in_document, None, None, rows, rows, device=document_T.device
+    mask = create_block_mask(
+        causal_in_document, None, None, rows, rows, device=str(document_T.device)
     )
 
     def attend(
@@ -102,7 +113,7 @@ def flex_document_attention(document_T: torch.Tensor) -> DocumentAttention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_TND, k_TGD, v_TGD))
         out, auxiliary = flex_attention(
-            q, k, v, block_mask=block_mask, enable_gqa=True, return_aux=AuxRequest(lse=True)
+            q, k, v, block_mask=mask, enable_gqa=True, return_aux=AuxRequest(lse=True)
         )
         lse = cast(AuxOutput, auxiliary).lse
         assert lse is not None

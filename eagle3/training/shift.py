@@ -5,10 +5,10 @@ Row t of a document holds the target's states after it read token t. As vLLM 0.1
 
 * is fed token t+1+i,
 * predicts token t+2+i, as the target does at its row t+1+i: the teacher's row,
-* counts where token t+2+i is supervised.
+* counts where token t+2+i is supervised and in the same document.
 
-A row counts only where all three lie in its own document. speculators 0.3.0 shifts tokens and
-teacher alike, but counts where token t+1+i is supervised, the token that is fed.
+speculators 0.3.0 and 0.9.0 shift tokens and teacher alike, but count where token t+1+i is
+supervised, which is the one that is fed.
 """
 
 import torch
@@ -16,32 +16,29 @@ import torch
 from eagle3.training.batch import PackedBatch
 
 
-def fed_ids(batch: PackedBatch, step: int) -> torch.Tensor:
-    """The token fed to each row at `step` [T]; 0 where the document has ended."""
-    return _later(batch.input_ids_T, batch.document_T, fed_offset(step))
-
-
-def counts(batch: PackedBatch, step: int) -> torch.Tensor:
-    """The rows whose prediction at `step` is trained and measured [T], bool."""
-    return _later(batch.loss_mask_T, batch.document_T, fed_offset(step) + 1)
-
-
-def fed_offset(step: int) -> int:
-    """How far behind row t its fed token is, and its teacher's row with it."""
+def fed_row(step: int) -> int:
+    """How many rows behind row t the token that it is fed stands, and its teacher's row."""
     return step + 1
 
 
-def counted_rows(batch: PackedBatch, steps: int) -> torch.Tensor:
-    """How many rows count at each step [S], int64."""
-    return torch.stack([counts(batch, step).sum() for step in range(steps)])
+def ahead(rows: torch.Tensor, by: int) -> torch.Tensor:
+    """Row t becomes row t + `by`.
+
+    A row whose document ends before that gets another's: such a row never counts, and no other
+    row of its document attends to it.
+    """
+    return rows.roll(-by, 0)
 
 
-def _later(values_T: torch.Tensor, document_T: torch.Tensor, by: int) -> torch.Tensor:
-    """`values_T[t + by]` where that is a row of the same document, else 0."""
-    later_T = torch.zeros_like(values_T)
-    if by >= len(values_T):
-        return later_T
-    kept = len(values_T) - by
-    same = (document_T[by:] == document_T[:kept]) & (document_T[:kept] >= 0)
-    later_T[:kept] = torch.where(same, values_T[by:], 0)
-    return later_T
+def counted(batch: PackedBatch, steps: int) -> torch.Tensor:
+    """The rows whose prediction is trained and measured at each step [S, T], bool."""
+    return torch.stack([_counted(batch, fed_row(step) + 1) for step in range(steps)])
+
+
+def _counted(batch: PackedBatch, predicted: int) -> torch.Tensor:
+    """Rows t where token t + `predicted` is supervised and of the same document."""
+    rows_T = torch.arange(len(batch.document_T), device=batch.document_T.device)
+    same_T = ahead(batch.document_T, predicted) == batch.document_T
+    # A roll comes round to the first document, which may be the last one, too.
+    inside_T = rows_T < len(rows_T) - predicted
+    return ahead(batch.loss_mask_T, predicted) & same_T & inside_T & (batch.document_T >= 0)

@@ -1,7 +1,8 @@
 """Training-time test: the draft unrolled over its own states, and the loss of every step.
 
-EAGLE-3, arXiv 2503.01840, section 3.2. Rows and shifts are in `shift.py`, attention in
-`attention.py`, the teacher in `loss.py`.
+EAGLE-3, arXiv 2503.01840, section 3.2. What belongs to which row is said in `shift.py`, what a
+row attends to in `attention.py`, what it learns from in `teacher.py`. On a GPU the same code runs
+compiled, with flex attention; docs/training-speed.md tells what each part costs.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,16 @@ from typing import Literal
 import torch
 
 from eagle3.draft.model import DraftModel
-from eagle3.training.attention import UnrolledAttention, dense_attention
+from eagle3.training.attention import (
+    UnrolledAttention,
+    dense_attention,
+    flex_document_attention,
+)
 from eagle3.training.batch import PackedBatch
-from eagle3.training.loss import Teacher, soft_cross_entropy
-from eagle3.training.shift import counts, fed_ids, fed_offset
+from eagle3.training.compiled import compiled_for
+from eagle3.training.loss import head_loss
+from eagle3.training.shift import ahead, counted, fed_row
+from eagle3.training.teacher import Lesson, Teacher
 
 
 @dataclass(frozen=True)
@@ -58,40 +65,71 @@ def unrolled_loss(
     """The loss of one batch.
 
     `denominator_S` is by what each step's sum is divided, where the batch is a part of a step
-    (several processes, accumulation): `shift.counted_rows` summed over the parts, so that the
-    parts' gradients only add up. None: the batch's own counted rows.
+    (several processes, accumulation): `counted_rows` summed over the parts, so that the parts'
+    gradients only add up. None: the batch's own counted rows.
     """
-    hidden_states_TLH = batch.hidden_states_TLH.to(options.compute_dtype)
-    lesson = teacher.teach(hidden_states_TLH[:, -1])
-    attend = UnrolledAttention(dense_attention(batch.document_T))
-    hidden_TH = model.fuse(hidden_states_TLH[:, :-1])
-    accepted_T = torch.ones_like(batch.loss_mask_T)
-    ids_T = fed_ids(batch, 0)
-    sums, corrects, accepteds, counted = [], [], [], []
-    for step in range(options.steps):
-        hidden_TH = model(ids_T, hidden_TH, batch.position_T + step, attend)
-        logits_TD = model.logits(hidden_TH)
-        counts_T = counts(batch, step)
-        shifted = lesson.shifted(fed_offset(step))
-        sums.append((soft_cross_entropy(logits_TD, shifted) * counts_T).sum())
-        correct_T = logits_TD.argmax(-1) == shifted.logits_TD.argmax(-1)
-        accepted_T = accepted_T & (correct_T | ~counts_T)
-        corrects.append((correct_T & counts_T).sum())
-        accepteds.append((accepted_T & counts_T).sum())
-        counted.append(counts_T.sum())
-        ids_T = (
-            fed_ids(batch, step + 1)
-            if options.feed == "true"
-            else model.target_ids(logits_TD.argmax(-1))
-        )
-    count_S = torch.stack(counted)
+    device = batch.input_ids_T.device
+    states_TLH = batch.hidden_states_TLH.to(options.compute_dtype)
+    lesson = compiled_for(device, _teach)(teacher, states_TLH[:, -1], options.steps)
+    normed = compiled_for(device, unroll)(
+        model,
+        batch.input_ids_T,
+        states_TLH[:, :-1],
+        batch.document_T,
+        batch.position_T,
+        options.steps,
+        options.feed,
+    )
+    counted_ST = counted(batch, options.steps)
+    count_S = counted_ST.sum(-1)
     divisor_S = (count_S if denominator_S is None else denominator_S).clamp(min=1)
-    loss_S = torch.stack(sums) / divisor_S
-    decay_S = torch.tensor([options.decay**i for i in range(options.steps)], device=loss_S.device)
+    decay_S = options.decay ** torch.arange(options.steps, device=device)
+    weight_ST = counted_ST * (decay_S / divisor_S)[:, None]
+    graded = head_loss(model.lm_head.weight, normed, lesson, weight_ST)
+    accepted_ST = (graded.correct_ST | ~counted_ST).cumprod(0, dtype=torch.int64)
     return UnrolledLoss(
-        (loss_S * decay_S).sum(),
-        loss_S.detach(),
-        torch.stack(corrects),
-        torch.stack(accepteds),
+        graded.total,
+        (graded.loss_ST * counted_ST).sum(-1) / divisor_S,
+        (graded.correct_ST & counted_ST).sum(-1),
+        (accepted_ST * counted_ST).sum(-1),
         count_S,
     )
+
+
+def counted_rows(batch: PackedBatch, steps: int) -> torch.Tensor:
+    """How many rows count at each step [S], int64."""
+    return counted(batch, steps).sum(-1)
+
+
+def unroll(
+    model: DraftModel,
+    input_ids_T: torch.Tensor,
+    fused_T3H: torch.Tensor,
+    document_T: torch.Tensor,
+    position_T: torch.Tensor,
+    steps: int,
+    feed: Literal["true", "argmax"],
+) -> tuple[torch.Tensor, ...]:
+    """The draft's states after its norm [T, H], of each step."""
+    documents = dense_attention if document_T.device.type == "cpu" else flex_document_attention
+    attend = UnrolledAttention(documents(document_T))
+    hidden_TH = model.fuse(fused_T3H)
+    # Each token is projected once, and read by another row at every step.
+    projected_TP = model.project(input_ids_T, hidden_TH.dtype)
+    fed_TP = ahead(projected_TP, fed_row(0))
+    normed = []
+    for step in range(steps):
+        if step and feed == "true":
+            fed_TP = ahead(projected_TP, fed_row(step))
+        elif step:
+            with torch.no_grad():
+                guess_T = model.lm_head(normed[-1]).argmax(-1)
+            fed_TP = model.project(model.target_ids(guess_T), hidden_TH.dtype)
+        hidden_TH = model.step(fed_TP, hidden_TH, position_T + step, attend)
+        normed.append(model.norm(hidden_TH))
+    return tuple(normed)
+
+
+def _teach(teacher: Teacher, last_state_TH: torch.Tensor, steps: int) -> Lesson:
+    with torch.no_grad():
+        return teacher.teach(last_state_TH, steps)
