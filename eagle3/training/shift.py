@@ -35,6 +35,11 @@ def counted(batch: PackedBatch, steps: int) -> torch.Tensor:
     return torch.stack([_counted(batch, fed_row(step) + 1) for step in range(steps)])
 
 
+def counted_rows(batch: PackedBatch, steps: int) -> torch.Tensor:
+    """How many rows count at each step [S], int64."""
+    return counted(batch, steps).sum(-1)
+
+
 def _counted(batch: PackedBatch, predicted: int) -> torch.Tensor:
     """Rows t where token t + `predicted` is supervised and of the same document."""
     rows_T = torch.arange(len(batch.document_T), device=batch.document_T.device)

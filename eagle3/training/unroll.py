@@ -65,7 +65,7 @@ def unrolled_loss(
     """The loss of one batch.
 
     `denominator_S` is by what each step's sum is divided, where the batch is a part of a step
-    (several processes, accumulation): `counted_rows` summed over the parts, so that the parts'
+    (several processes, accumulation): `shift.counted_rows` summed over the parts, so that the parts'
     gradients only add up. None: the batch's own counted rows.
     """
     device = batch.input_ids_T.device
@@ -94,11 +94,6 @@ def unrolled_loss(
         (accepted_ST * counted_ST).sum(-1),
         count_S,
     )
-
-
-def counted_rows(batch: PackedBatch, steps: int) -> torch.Tensor:
-    """How many rows count at each step [S], int64."""
-    return counted(batch, steps).sum(-1)
 
 
 def unroll(
