@@ -23,14 +23,9 @@ class PackedBatch:
     document_T: torch.Tensor  # int32
     position_T: torch.Tensor  # int64
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "PackedBatch":
-        """The same rows on `device`; itself where it is there already."""
-        moved = {
-            field.name: getattr(self, field.name).to(device, non_blocking=non_blocking)
-            for field in fields(self)
-        }
-        return PackedBatch(**moved)
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
 
-    def pin_memory(self) -> "PackedBatch":
-        """The same rows in page-locked memory, from which copies to a GPU run beside the work."""
-        return PackedBatch(**{field.name: getattr(self, field.name).pin_memory() for field in fields(self)})
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "PackedBatch":
+        """The same rows on `device`."""
+        return PackedBatch(*(part.to(device, non_blocking=non_blocking) for part in self.tensors()))
