@@ -46,12 +46,14 @@ class UnrolledLoss:
     the sum of the counted rows' cross-entropies over the denominator. Of the `count_S` counted
     rows, `top1_correct_S` put the teacher's most likely token first at step i, and `accepted_S`
     did so at each step up to i at which they count: a greedy chain would have been accepted.
+    `reached_S` of them did so at each step before, so that step i is tried at all.
     """
 
     total: torch.Tensor
     loss_S: torch.Tensor
     top1_correct_S: torch.Tensor
     accepted_S: torch.Tensor
+    reached_S: torch.Tensor
     count_S: torch.Tensor
 
 
@@ -65,7 +67,7 @@ def unrolled_loss(
     """The loss of one batch.
 
     `denominator_S` is by what each step's sum is divided, where the batch is a part of a step
-    (several processes, accumulation): `shift.counted_rows` summed over the parts, so that the parts'
+    (several processes, accumulation): `shift.counted_rows` summed over all parts, so that their
     gradients only add up. None: the batch's own counted rows.
     """
     device = batch.input_ids_T.device
@@ -87,11 +89,13 @@ def unrolled_loss(
     weight_ST = counted_ST * (decay_S / divisor_S)[:, None]
     graded = head_loss(model.lm_head.weight, normed, lesson, weight_ST)
     accepted_ST = (graded.correct_ST | ~counted_ST).cumprod(0, dtype=torch.int64)
+    reached_ST = torch.cat((torch.ones_like(accepted_ST[:1]), accepted_ST[:-1]))
     return UnrolledLoss(
         graded.total,
         (graded.loss_ST * counted_ST).sum(-1) / divisor_S,
         (graded.correct_ST & counted_ST).sum(-1),
         (accepted_ST * counted_ST).sum(-1),
+        (reached_ST * counted_ST).sum(-1),
         count_S,
     )
 
