@@ -38,7 +38,6 @@ class Record:
         metrics = flat.pop("metrics")
         flat["acceptance_length"] = self.metrics.acceptance_length
         flat |= {f"{name}_per_step": list(values) for name, values in metrics.items()}
-        flat["conditional_per_step"] = list(self.metrics.conditional)
         return {name: value for name, value in flat.items() if value is not None}
 
 

@@ -74,8 +74,8 @@ class Loop:
                     self._save()
                     stop.end(self._state.step)
                 step = self._state.step
-                sums_4S, norm = self._trainer.step(step, data, counted_S)
-                self._meter.add(sums_4S, tokens)
+                sums_NS, norm = self._trainer.step(step, data, counted_S)
+                self._meter.add(sums_NS, tokens)
                 self._state = replace(self._state, step=step + 1, acceptance=None)
                 is_last = self._state.step == self._plan.steps
                 if is_last or self._state.step % run.log_every == 0:
@@ -97,8 +97,8 @@ class Loop:
 
     def _write(self, norm: torch.Tensor, waited: float) -> None:
         config, step = self._plan.config, self._state.step
-        sums_4S, rates = self._processes.sum(self._meter.sums_4S), self._meter.take(waited)
-        metrics = metrics_of(sums_4S)
+        sums_NS, rates = self._processes.sum(self._meter.sums_NS), self._meter.take(waited)
+        metrics = metrics_of(sums_NS)
         loss = metrics.total_loss(config.unroll.unroll_decay)
         gradient_norm = whole(norm).item()
         if not math.isfinite(loss) or not math.isfinite(gradient_norm):
@@ -144,7 +144,7 @@ class _Meter:
             plan.draft, plan.config.unroll.unroll_steps, train_head=plan.config.draft.train_head
         )
         self._mfu_of_rate = flops / (peak * processes.count) if peak else None
-        self.sums_4S = torch.zeros(())
+        self.sums_NS = torch.zeros(())
         self._seconds = 0.0  # of all steps
         self._steps = 0
         self.restart(0.0)
@@ -156,8 +156,8 @@ class _Meter:
         self._tokens = 0
         self._steps_since = 0
 
-    def add(self, sums_4S: torch.Tensor, tokens: int) -> None:
-        self.sums_4S = sums_4S + self.sums_4S.to(sums_4S)
+    def add(self, sums_NS: torch.Tensor, tokens: int) -> None:
+        self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)
         self._tokens += tokens
         self._steps_since += 1
 
@@ -172,7 +172,7 @@ class _Meter:
         }
         self._seconds += seconds
         self._steps += self._steps_since
-        self.sums_4S = torch.zeros(())
+        self.sums_NS = torch.zeros(())
         self.restart(waited)
         return rates
 

@@ -1,7 +1,6 @@
 """What a draft is worth, from sums over rows that no step has waited for."""
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 
@@ -20,13 +19,7 @@ class StepMetrics:
     loss: tuple[float, ...]
     accuracy: tuple[float, ...]
     joint: tuple[float, ...]
-
-    @property
-    def conditional(self) -> tuple[float, ...]:
-        before = (1.0, *self.joint[:-1])
-        return tuple(
-            now / then if then else 0.0 for now, then in zip(self.joint, before, strict=True)
-        )
+    conditional: tuple[float, ...]
 
     @property
     def acceptance_length(self) -> float:
@@ -34,19 +27,39 @@ class StepMetrics:
         return 1 + sum(self.joint)
 
     def total_loss(self, decay: float) -> float:
-        """The mean of what is minimised."""
-        weights = accumulate([1.0] + [decay] * (len(self.loss) - 1), float.__mul__)
-        return sum(weight * loss for weight, loss in zip(weights, self.loss, strict=True))
+        """What is minimised."""
+        return sum(decay**step * loss for step, loss in enumerate(self.loss))
+
+
+# Sums over rows of loss, top-1 hits, accepted, reached and counted rows.
+SUMS = 5
 
 
 def sums_of(loss: UnrolledLoss, denominator_S: torch.Tensor) -> torch.Tensor:
-    """Sums over rows [4, S] of loss, top-1 hits, accepted rows and counted rows, in fp64."""
-    rows = (loss.loss_S * denominator_S, loss.top1_correct_S, loss.accepted_S, loss.count_S)
+    """Sums over rows [SUMS, S] of one batch, in fp64, to be added to those of others.
+
+    `denominator_S` is the one that `loss` was made with.
+    """
+    rows = (
+        loss.loss_S * denominator_S,
+        loss.top1_correct_S,
+        loss.accepted_S,
+        loss.reached_S,
+        loss.count_S,
+    )
     return torch.stack([row.detach().to(torch.float64) for row in rows])
 
 
-def metrics_of(sums_4S: torch.Tensor) -> StepMetrics:
-    """What the sums tell; zeros where no row counts."""
-    loss_S, correct_S, accepted_S, count_S = sums_4S.cpu()
-    shares = [(row / count_S.clamp(min=1)).tolist() for row in (loss_S, correct_S, accepted_S)]
-    return StepMetrics(*map(tuple, shares))
+def metrics_of(sums_NS: torch.Tensor) -> StepMetrics:
+    """What the sums tell; zeros where no row counts. Waits for the device."""
+    loss_S, correct_S, accepted_S, reached_S, count_S = sums_NS.cpu()
+
+    def shares(part_S: torch.Tensor, whole_S: torch.Tensor) -> tuple[float, ...]:
+        return tuple((part_S / whole_S.clamp(min=1)).tolist())
+
+    return StepMetrics(
+        loss=shares(loss_S, count_S),
+        accuracy=shares(correct_S, count_S),
+        joint=shares(accepted_S, count_S),
+        conditional=shares(accepted_S, reached_S),
+    )

@@ -29,7 +29,7 @@ class LossModule(nn.Module):
     def forward(
         self, batch: PackedBatch, denominator_S: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The batch's part of the loss, and its sums [4, S] (see metrics.py).
+        """The batch's part of the loss, and its sums [SUMS, S] (see metrics.py).
 
         `denominator_S` counts the rows of the whole step.
         """

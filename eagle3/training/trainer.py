@@ -9,7 +9,7 @@ from eagle3.draft.model import DraftModel
 from eagle3.training.data import BatchLoader, StepBatches
 from eagle3.training.distributed import Processes
 from eagle3.training.ema import RunningMean
-from eagle3.training.metrics import StepMetrics, metrics_of
+from eagle3.training.metrics import SUMS, StepMetrics, metrics_of
 from eagle3.training.optimizer import Optimizer, as_held, whole
 from eagle3.training.packing import pack
 from eagle3.training.parallel import LossModule, add_noise, backward, exchange, spread
@@ -50,27 +50,27 @@ class Trainer:
     def step(
         self, step: int, data: StepBatches, denominator_S: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Step number `step` from 0; this process's sums [4, S] and the gradient's norm.
+        """Step number `step` from 0; this process's sums [SUMS, S] and the gradient's norm.
 
         `denominator_S` is how many rows count in the batches of all processes. Nothing waits for
         the device.
         """
         denominator_S = denominator_S.to(self._processes.device, non_blocking=True)
-        sums_4S = torch.zeros(4, len(denominator_S), device=self._processes.device)
+        sums_NS = torch.zeros(SUMS, len(denominator_S), device=self._processes.device)
         each = self._plan.batches_per_step // self._processes.count
         for place, batch in enumerate(data.batches):
             if self._config.data.noise:
                 number = self._plan.batches_per_step * step + self._processes.rank * each + place
                 add_noise(batch, self._config.data.noise, self._config.run.seed, number)
             with exchange(self._module, last=place == each - 1):
-                loss, batch_sums_4S = self._module(batch, denominator_S)
+                loss, batch_sums_NS = self._module(batch, denominator_S)
                 backward(loss, self._processes)
-            sums_4S = sums_4S + batch_sums_4S
+            sums_NS = sums_NS + batch_sums_NS
         share = rate_share(self._config.schedule, step, self._plan.steps)
         norm = self._optimizer.step(share)
         if self._mean is not None:
             self._mean.update()
-        return sums_4S, norm
+        return sums_NS, norm
 
     def validate(self) -> StepMetrics:
         """The metrics of all held-out samples, with the weights that would be exported."""
@@ -79,13 +79,13 @@ class Trainer:
         # Sharded weights are gathered by all together: who has no batch takes an empty one.
         packed += [()] * (-len(packed) % count)
         ones_S = torch.ones(self._config.unroll.unroll_steps, device=self._processes.device)
-        sums_4S = torch.zeros(4, len(ones_S), device=self._processes.device)
+        sums_NS = torch.zeros(SUMS, len(ones_S), device=self._processes.device)
         mean = self._mean.in_place() if self._mean is not None else nullcontext()
         with mean, torch.no_grad(), self.loader(samples) as loader:
             for data in loader.steps([batch] for batch in packed[self._processes.rank :: count]):
                 for batch in data.batches:
-                    sums_4S = sums_4S + self._module(batch, ones_S)[1]
-        return metrics_of(self._processes.sum(sums_4S))
+                    sums_NS = sums_NS + self._module(batch, ones_S)[1]
+        return metrics_of(self._processes.sum(sums_NS))
 
     def loader(self, samples: SampleSet) -> BatchLoader:
         """Reads batches of `samples` for this process's device."""
