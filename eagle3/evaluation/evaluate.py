@@ -41,7 +41,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
     temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
     greedy, *sampled = backend.run(request.draft, temperatures, timed=True)
     with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
-        floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, "draft"))}
+        floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
         floor_runs = {

@@ -35,11 +35,11 @@ class OwnBackend:
 
     def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
         drafter = Drafter(load_draft(draft).float().to(self.device)) if draft else None
-        return [self._pass(drafter, temperature) for temperature in temperatures]
+        name = f"with {draft.name}" if draft else "target alone"
+        return [self._pass(name, drafter, temperature) for temperature in temperatures]
 
-    def _pass(self, drafter: Drafter | None, temperature: float) -> Run:
-        what = "with the draft" if drafter else "target alone"
-        what += f", temperature {temperature:g}" if temperature else ", greedy"
+    def _pass(self, name: str, drafter: Drafter | None, temperature: float) -> Run:
+        what = f"{name}, temperature {temperature:g}" if temperature else f"{name}, greedy"
         budget = self._decoding.max_new_tokens * len(self._prompts)
         outputs: list[tuple[int, ...]] = []
         kinds: dict[str, Acceptance] = {}
