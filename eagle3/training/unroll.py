@@ -22,6 +22,8 @@ from eagle3.training.loss import head_loss
 from eagle3.training.shift import ahead, counted, fed_row
 from eagle3.training.teacher import Lesson, Teacher
 
+Feed = Literal["true", "argmax"]
+
 
 @dataclass(frozen=True)
 class UnrollOptions:
@@ -34,7 +36,7 @@ class UnrollOptions:
 
     steps: int = 7
     decay: float = 0.8
-    feed: Literal["true", "argmax"] = "true"
+    feed: Feed = "true"
     compute_dtype: torch.dtype = torch.bfloat16
 
 
@@ -107,7 +109,7 @@ def unroll(
     document_T: torch.Tensor,
     position_T: torch.Tensor,
     steps: int,
-    feed: Literal["true", "argmax"],
+    feed: Feed,
 ) -> tuple[torch.Tensor, ...]:
     """The draft's states after its norm [T, H], of each step."""
     documents = dense_attention if document_T.device.type == "cpu" else flex_document_attention
