@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -74,6 +75,12 @@ def exchange(module: nn.Module, *, last: bool) -> Iterator[None]:
     yield
 
 
+def release(module: nn.Module) -> None:
+    """Drops whole weights that a pass without a backward one has left, before they are stale."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
+
+
 def add_noise(batch: PackedBatch, amount: float, seed: int, number: int) -> None:
     """Adds uniform noise from -amount to amount to the fused states of `batch`, in place.
 
@@ -81,6 +88,8 @@ def add_noise(batch: PackedBatch, amount: float, seed: int, number: int) -> None
     whichever process has it, and in a run that was resumed.
     """
     fused = batch.hidden_states_TLH[:, :-1]
-    generator = torch.Generator(fused.device).manual_seed((seed << 32) + number)
+    # The CPU's generator takes 32 bits of a seed and drops the rest.
+    mixed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    generator = torch.Generator(fused.device).manual_seed(mixed)
     noise = torch.empty(fused.shape, dtype=torch.float32, device=fused.device)
     fused += noise.uniform_(-amount, amount, generator=generator).to(fused.dtype)

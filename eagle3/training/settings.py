@@ -31,7 +31,9 @@ def read_settings(path: Path) -> Settings:
         raise InputError(f"{path} must have groups of keys ({', '.join(GROUPS)})")
     for group, keys in settings.items():
         if group not in GROUPS:
-            raise InputError(f"{path}: unknown group {group}{_nearest(group, [*GROUPS, *KEYS])}")
+            raise InputError(
+                f"{path}: unknown group {group}{_nearest(group, GROUPS) or _nearest(group, KEYS)}"
+            )
         if not isinstance(keys, dict):
             raise InputError(f"{path}: {group} must have keys below it")
         for key in keys:
@@ -75,5 +77,5 @@ def _nearest(name: Any, known: Any) -> str:
     found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     if not found:
         return ""
-    full = f"{KEYS[found[0]].group}.{found[0]}" if found[0] in KEYS else found[0]
+    full = f"{KEYS[found[0]].group}.{found[0]}" if known is KEYS else found[0]
     return f"; did you mean {full}?"

@@ -61,7 +61,7 @@ def open_tracker(name: str, out: Path, config: Mapping[str, Any]) -> Tracker:
     if name == "none":
         return NoTracker()
     check_tracker(name)
-    return _TensorBoard(out) if name == "tensorboard" else _Service(name, out, config)
+    return _TensorBoard(out) if name == "tensorboard" else _Service(_PACKAGES[name], out, config)
 
 
 def check_tracker(name: str) -> None:

@@ -12,7 +12,7 @@ from eagle3.training.ema import RunningMean
 from eagle3.training.metrics import SUMS, StepMetrics, metrics_of
 from eagle3.training.optimizer import Optimizer, as_held, whole
 from eagle3.training.packing import pack
-from eagle3.training.parallel import LossModule, add_noise, backward, exchange, spread
+from eagle3.training.parallel import LossModule, add_noise, backward, exchange, release, spread
 from eagle3.training.plan import TrainingPlan
 from eagle3.training.samples import SampleSet
 from eagle3.training.schedule import rate_share
@@ -85,6 +85,7 @@ class Trainer:
             for data in loader.steps([batch] for batch in packed[self._processes.rank :: count]):
                 for batch in data.batches:
                     sums_NS = sums_NS + self._module(batch, ones_S)[1]
+            release(self._module)
         return metrics_of(self._processes.sum(sums_NS))
 
     def loader(self, samples: SampleSet) -> BatchLoader:
