@@ -15,6 +15,9 @@ from eagle3.draft.vocabulary import VocabularyMap
 
 POINTS = (1, 2, 3)
 
+# Over matrices this small, threads only wait for each other.
+torch.set_num_threads(1)
+
 
 def make_llama(folder: Path, vocab_size: int, **options: Any) -> Path:
     """A random Llama of four layers whose next token is neither certain nor arbitrary."""
