@@ -104,7 +104,7 @@ def bench_extract(out: str | None, as_json: bool, scoreboard: str | None, **opti
             figures = _measure(scratch, progress, **options)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    from eagle3.benchmark import scoreboard as board
+    from eagle3.benchmark.extraction import scoreboard as board
 
     if scoreboard is not None:
         board.append(figures, user_path(scoreboard))
@@ -126,8 +126,8 @@ def _measure(
     rounds: int,
     **options: Any,
 ) -> Any:
-    from eagle3.benchmark.extraction import measure
-    from eagle3.benchmark.workload import Workload, write_target
+    from eagle3.benchmark.extraction.measure import measure
+    from eagle3.benchmark.extraction.workload import Workload, write_target
     from eagle3.engine.architecture import read_architecture
     from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
     from eagle3.engine.options import EngineOptions

@@ -1,6 +1,7 @@
 """The environments and models that the workspace pins, as repositories."""
 
 load("//third_party/speculators:patches.bzl", "SPECULATORS_PATCHES")
+load("//third_party/vllm:patches.bzl", "VLLM_PATCHES")
 load("//tools/python:environment.bzl", "python_environment")
 load("//tools/python:wheel.bzl", "wheel_repository")
 
@@ -11,19 +12,19 @@ def stacks():
         name = "stack_cpu",
         cuda_stubs = "//third_party/cpu:cuda_stubs.json",
         lock = "//third_party/cpu:requirements.lock",
-        patches = SPECULATORS_PATCHES,
+        patches = SPECULATORS_PATCHES + VLLM_PATCHES,
         stack = "cpu",
     )
     python_environment(
         name = "stack_cpu_full",
         lock = "//third_party/cpu_full:requirements.lock",
-        patches = SPECULATORS_PATCHES,
+        patches = SPECULATORS_PATCHES + VLLM_PATCHES,
         stack = "cpu_full",
     )
     python_environment(
         name = "stack_cuda128",
         lock = "//third_party/cuda128:requirements.lock",
-        patches = SPECULATORS_PATCHES,
+        patches = SPECULATORS_PATCHES + VLLM_PATCHES,
         stack = "cuda128",
     )
     python_environment(

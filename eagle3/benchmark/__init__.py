@@ -1,1 +1,1 @@
-"""How fast states leave a target, compared with a target that gives none."""
+"""What the project's speed is measured with."""

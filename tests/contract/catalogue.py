@@ -9,6 +9,7 @@ from tests.contract import (
     vllm_files_contracts,
     vllm_model_contracts,
     vllm_run_contracts,
+    vllm_serving_contracts,
     vllm_setup_contracts,
 )
 from tests.contract.contract import Contract
@@ -23,6 +24,10 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_run_contracts.BENCHMARK,
     *vllm_model_contracts.STACKS,
     *vllm_model_contracts.SERVING,
+    *vllm_serving_contracts.FRONT_END,
+    *vllm_serving_contracts.COUNTERS,
+    *vllm_serving_contracts.PROPOSING,
+    *vllm_serving_contracts.PATCHED,
     *speculators_contracts.GENERATION,
     *speculators_contracts.EXPORT,
     *transformers_contracts.STATES,

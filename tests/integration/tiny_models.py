@@ -68,19 +68,20 @@ def make_qwen3_moe(folder: Path) -> Path:
     return _save(lambda: Qwen3MoeForCausalLM(config), folder)
 
 
-def make_deepseek_v3(folder: Path) -> Path:
-    _save(lambda: DeepseekV3ForCausalLM(_deepseek_v3_config()), folder)
+def make_deepseek_v3(folder: Path, **dimensions: int) -> Path:
+    """A DeepSeek-V3; `dimensions` replace those of its config."""
+    _save(lambda: DeepseekV3ForCausalLM(_deepseek_v3_config(**dimensions)), folder)
     _complete_deepseek_config(folder / "config.json")
     return folder
 
 
-def make_kimi_k25(folder: Path) -> Path:
+def make_kimi_k25(folder: Path, **dimensions: int) -> Path:
     """A DeepSeek-V3 language model inside Kimi-K2.5's wrapper.
 
     The vision tower is left out: vLLM does not build it for a text model. What a multimodal model
     must bring along for its images is code of its own, as in the real checkpoint.
     """
-    make_deepseek_v3(folder)
+    make_deepseek_v3(folder, **dimensions)
     weights = load_file(folder / "model.safetensors")
     save_file(
         {f"language_model.{name}": weight for name, weight in weights.items()},
@@ -116,15 +117,18 @@ class TinyImageProcessor(BaseImageProcessor):
 '''
 
 
-def _deepseek_v3_config() -> DeepseekV3Config:
+def _deepseek_v3_config(**dimensions: int) -> DeepseekV3Config:
+    attention = {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 128,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+    }
     return DeepseekV3Config(
-        **_COMMON,
-        num_key_value_heads=4,
-        q_lora_rank=128,
-        kv_lora_rank=64,
-        qk_nope_head_dim=64,
-        qk_rope_head_dim=32,
-        v_head_dim=64,
+        **(_COMMON | attention | dimensions),
         n_routed_experts=NUM_EXPERTS,
         num_experts_per_tok=2,
         n_group=1,

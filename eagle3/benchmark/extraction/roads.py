@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from eagle3.benchmark.workload import Workload
+from eagle3.benchmark.extraction.workload import Workload
 from eagle3.engine.baselines import patched_generator, plain_prefill
 from eagle3.engine.engine import Engine
 from eagle3.extraction.run import Rules, run_extraction

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eagle3.benchmark.extraction import Figures
+from eagle3.benchmark.extraction.measure import Figures
 from eagle3.errors import StoreError
 
 _NAMES = {"plain": "plain prefill", "old": "patched generator, a file a sample", "ours": "extract"}

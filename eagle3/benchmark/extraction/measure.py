@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eagle3.benchmark.process import run_apart
-from eagle3.benchmark.workload import Workload
+from eagle3.benchmark.extraction.process import run_apart
+from eagle3.benchmark.extraction.workload import Workload
 from eagle3.progress import Progress
 
 
@@ -46,7 +46,7 @@ def measure(
     workload: Workload, roads: Sequence[str], rounds: int, progress: Progress
 ) -> Figures:
     """Runs the roads one after the other, `rounds` times; the old road, which is slow, once."""
-    from eagle3.benchmark.roads import device_name, time_road
+    from eagle3.benchmark.extraction.roads import device_name, time_road
 
     rates: dict[str, list[float]] = {road: [] for road in roads}
     peak_bytes = 0

@@ -1,0 +1,108 @@
+"""Measures how fast a draft trains here, with random weights and states.
+
+Exit codes: 0 measured, 1 unexpected failure, 2 wrong option, 130 interrupted.
+"""
+
+import json
+from typing import Any
+
+import click
+
+from eagle3.command import Command, run, stdout_for_result_only, user_path
+from eagle3.errors import InputError
+
+_HELP = """Measure how fast a draft trains here, with random weights and states.
+
+One training step is measured as `train` does it: the unrolled loss, gradients, clipping and AdamW,
+on the GPU if there is one. Beside it, in a process of its own, speculators' step of the same shape:
+the release in --baseline-site, or the one of this stack.
+
+\b
+Exit codes:
+  0    measured
+  1    unexpected failure
+  2    an option is wrong
+  130  interrupted
+"""
+
+
+@click.command(cls=Command, name="bench_train", help=_HELP, context_settings={"show_default": True})
+@click.option(
+    "--shape",
+    type=click.Choice(["large", "small"]),
+    help="The draft of an 8B target, or one for a CPU.  [default: large on a GPU]",
+)
+@click.option("--tokens", type=click.IntRange(min=1), help="Tokens a step.  [default: 8192 or 512]")
+@click.option("--unroll-steps", type=click.IntRange(min=1), default=3, help="Unrolled steps.")
+@click.option("--train-head", is_flag=True, help="Train the head, too.")
+@click.option("--rounds", type=click.IntRange(min=1), default=20, help="Steps that are timed.")
+@click.option(
+    "--baseline-site",
+    metavar="FOLDER",
+    help="Folder with another release of speculators and what it needs, but torch.",
+)
+@click.option("--no-baseline", is_flag=True, help="Measure our step alone.")
+@click.option("--profile", metavar="FILE", help="Write where the GPU's time of one step goes.")
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
+def bench_train(
+    shape: str | None,
+    tokens: int | None,
+    unroll_steps: int,
+    train_head: bool,
+    rounds: int,
+    baseline_site: str | None,
+    no_baseline: bool,
+    profile: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    site = user_path(baseline_site) if baseline_site else None
+    if site and not site.is_dir():
+        raise InputError(f"no folder {site}; --baseline-site takes one that holds speculators")
+    with stdout_for_result_only():
+        # Imported only now: --help must not wait seconds for torch.
+        from eagle3.benchmark.training.report import Bench, bench
+
+        report = bench(
+            Bench(
+                size=shape,
+                tokens=tokens,
+                unroll_steps=unroll_steps,
+                train_head=train_head,
+                rounds=rounds,
+                baseline=not no_baseline,
+                baseline_site=site,
+                profile=user_path(profile) if profile else None,
+            )
+        )
+    for line in _lines(report):
+        click.echo(line, err=as_json)
+    if as_json:
+        click.echo(json.dumps(report))
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    head = "trained" if report["train_head"] else "frozen"
+    lines = [
+        f"{report['device']}, torch {report['torch']}: {report['tokens']:,} tokens a step, "
+        f"{report['unroll_steps']} unrolled, head {head}",
+        f"{report['tokens_per_s']:,.0f} tokens/s, {report['step_ms']:.1f} ms a step, "
+        f"compiled in {report['compile_s']:.0f} s",
+    ]
+    if report["peak_gib"] is not None:
+        lines.append(f"peak {report['peak_gib']:.1f} GiB")
+    if report["mfu"] is not None:
+        lines.append(f"{report['mfu']:.0%} of the device's peak rate in bf16")
+    if report["ratio"] is not None:
+        lines.append(
+            f"{report['baseline']}: {report['baseline_tokens_per_s']:,.0f} tokens/s; "
+            f"ours is {report['ratio']:.2f} x"
+        )
+    elif report["baseline"]:
+        lines.append(f"no baseline: {report['baseline']}")
+    return lines
+
+
+if __name__ == "__main__":
+    run(bench_train)

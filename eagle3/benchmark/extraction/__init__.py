@@ -1,0 +1,1 @@
+"""How fast states leave a target, compared with a target that gives none."""

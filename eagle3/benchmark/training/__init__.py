@@ -1,0 +1,1 @@
+"""How fast a draft trains, beside how fast speculators trains one."""

@@ -1,0 +1,61 @@
+"""One bench: our step, the peer's, and what the device could do."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagle3.benchmark.training.measure import measure
+from eagle3.benchmark.training.ours import our_step
+from eagle3.benchmark.training.peer import measure_peer
+from eagle3.benchmark.training.profile import write_profile
+from eagle3.benchmark.training.shape import BenchShape
+from eagle3.training.arithmetic import flops_per_token, peak_flops
+
+
+@dataclass(frozen=True)
+class Bench:
+    """`size` and `tokens` None: as suits the device. `baseline_site` None: this environment's."""
+
+    size: str | None
+    tokens: int | None
+    unroll_steps: int
+    train_head: bool
+    rounds: int
+    baseline: bool
+    baseline_site: Path | None
+    profile: Path | None
+
+
+def bench(request: Bench) -> dict[str, Any]:
+    """The figures by name; `baseline` names the peer, or says why there is none."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size = request.size or ("large" if device.type == "cuda" else "small")
+    chosen = {"tokens": request.tokens} if request.tokens else {}
+    make = BenchShape.large if size == "large" else BenchShape.small
+    shape = make(unroll_steps=request.unroll_steps, train_head=request.train_head, **chosen)
+    # The peer first: it finds the GPU empty.
+    peer = None
+    if request.baseline:
+        peer = measure_peer(shape, request.baseline_site, device, request.rounds)
+    step = our_step(shape, device)
+    ours = measure(step, shape.tokens, device, request.rounds, refuse_recompilation=True)
+    if request.profile:
+        write_profile(step, device, request.profile)
+    flops = flops_per_token(shape.config, shape.unroll_steps, train_head=shape.train_head)
+    peak = peak_flops(device)
+    measured = None if peer is None or isinstance(peer, str) else peer
+    return {
+        **asdict(ours),
+        "baseline": f"speculators {measured.version}" if measured else peer,
+        "baseline_tokens_per_s": measured.measurement.tokens_per_s if measured else None,
+        "baseline_peak_gib": measured.measurement.peak_gib if measured else None,
+        "ratio": ours.tokens_per_s / measured.measurement.tokens_per_s if measured else None,
+        "mfu": ours.tokens_per_s * flops / peak if peak else None,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "tokens": shape.tokens,
+        "unroll_steps": shape.unroll_steps,
+        "train_head": shape.train_head,
+    }

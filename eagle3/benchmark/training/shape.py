@@ -1,0 +1,90 @@
+"""What is measured: a draft, and the rows of a training step."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from eagle3.draft.config import DraftConfig
+from eagle3.training.batch import PackedBatch
+
+CAPTURED_POINTS = 4
+
+
+@dataclass(frozen=True)
+class BenchShape:
+    """A step of `tokens` rows in documents of `document_tokens`, all supervised."""
+
+    config: DraftConfig
+    tokens: int
+    document_tokens: int
+    unroll_steps: int
+    train_head: bool
+
+    @classmethod
+    def large(cls, *, tokens: int = 8192, unroll_steps: int = 3, train_head: bool = False) -> Self:
+        """The draft of an 8B Llama-3 target."""
+        config = DraftConfig(
+            vocab_size=128256,
+            draft_vocab_size=32000,
+            hidden_size=4096,
+            intermediate_size=14336,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            head_dim=128,
+            max_position_embeddings=8192,
+            capture_points=(2, 16, 29),
+            rope_theta=500000.0,
+        )
+        return cls(config, tokens, 2048, unroll_steps, train_head)
+
+    @classmethod
+    def small(cls, *, tokens: int = 512, unroll_steps: int = 3, train_head: bool = False) -> Self:
+        """One that two CPU cores train in moments."""
+        config = DraftConfig(
+            vocab_size=4096,
+            draft_vocab_size=1024,
+            hidden_size=256,
+            intermediate_size=768,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=64,
+            max_position_embeddings=2048,
+            capture_points=(2, 4, 5),
+        )
+        return cls(config, tokens, 128, unroll_steps, train_head)
+
+    def batches(self, device: torch.device) -> list[PackedBatch]:
+        """Random rows in two packings: equal documents, and the same rows cut elsewhere.
+
+        What is compiled for the first must serve the second.
+        """
+        size = self.document_tokens
+        cuts = [[size] * (self.tokens // size), [size // 2, *_rest(self.tokens, size)]]
+        hidden_states_TLH = torch.randn(
+            self.tokens, CAPTURED_POINTS, self.config.hidden_size, device=device
+        ).to(torch.bfloat16)
+        input_ids_T = torch.randint(self.config.vocab_size, (self.tokens,), device=device)
+        loss_mask_T = torch.ones(self.tokens, dtype=torch.bool, device=device)
+        batches = []
+        for lengths in cuts:
+            lengths_D = torch.tensor(lengths, device=device)
+            document_T = torch.arange(len(lengths), device=device).repeat_interleave(lengths_D)
+            starts_T = (lengths_D.cumsum(0) - lengths_D)[document_T]
+            position_T = torch.arange(self.tokens, device=device) - starts_T
+            batches.append(
+                PackedBatch(
+                    input_ids_T,
+                    hidden_states_TLH,
+                    loss_mask_T,
+                    document_T.to(torch.int32),
+                    position_T,
+                )
+            )
+        return batches
+
+
+def _rest(tokens: int, size: int) -> list[int]:
+    """Documents that fill what half a document has left over."""
+    left = tokens - size // 2
+    return [size] * (left // size) + ([left % size] if left % size else [])

@@ -1,0 +1,163 @@
+"""Measures what a draft is worth: how many of its tokens the target accepts.
+
+Exit codes: 0 done, 1 unexpected failure, 2 wrong option, draft or data, 3 the target failed,
+130 interrupted.
+"""
+
+import json
+from typing import Any
+
+import click
+
+from eagle3.command import (
+    Command,
+    model_folder,
+    run,
+    shipped_path,
+    stdout_for_result_only,
+    user_path,
+)
+from eagle3.progress import Progress
+
+_SHIPPED_DATA = "examples/conversations.jsonl"
+_HELP = """Measure how much of a draft the target accepts.
+
+The draft proposes chains of tokens, the target verifies each chain in one pass, and the output
+stays the target's own, which is checked. Beside the draft runs one that has learnt nothing.
+
+On a GPU (--config=cuda128) vLLM serves the exported draft; elsewhere an own loop does the same
+with transformers.
+
+\b
+Exit codes:
+  0    done, whatever the draft is worth
+  1    unexpected failure
+  2    an option, the draft or the data is wrong
+  3    the target failed while running
+  130  interrupted
+"""
+
+
+def _parse_batches(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    try:
+        batches = tuple(sorted({int(batch) for batch in value.split(",")} | {1}))
+    except ValueError:
+        batches = (0,)
+    if batches[0] < 1:
+        raise click.BadParameter(f"{value!r} is not whole numbers such as 1,8,32")
+    return batches
+
+
+@click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
+@click.option(
+    "--draft",
+    default="./eagle3-draft/draft",
+    metavar="FOLDER",
+    help="Exported draft, as train leaves it.",
+)
+@click.option(
+    "--model",
+    metavar="NAME|FOLDER",
+    show_default="the one that the draft names",
+    help="Target: a shipped model's name (smollm2) or the folder of a checkpoint.",
+)
+@click.option(
+    "--data",
+    metavar="FILE",
+    show_default="the shipped conversations",
+    help="JSONL of held-out conversations; the target gives the last answer. `kind` is told apart.",
+)
+@click.option(
+    "--shuffled",
+    metavar="FOLDER",
+    show_default="none",
+    help="A draft trained on shuffled states, as a second floor.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "own", "vllm"]),
+    default="auto",
+    help="What runs the target: vLLM where it can speculate, else the own loop.",
+)
+@click.option(
+    "--prompts",
+    "limit",
+    type=click.IntRange(min=1),
+    default=16,
+    help="Read only so many prompts of the data.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=2),
+    default=64,
+    help="Longest answer in tokens.",
+)
+@click.option(
+    "--speculative-tokens",
+    type=click.IntRange(min=1),
+    default=5,
+    help="Length K of the drafted chains.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    help="Temperature of the pass beside the greedy one; 0 leaves it out.",
+)
+@click.option(
+    "--batches",
+    callback=_parse_batches,
+    default="1,8,32",
+    metavar="N,N,...",
+    help="Prompts at once, for the speeds that vLLM is timed at.",
+)
+@click.option(
+    "--tp",
+    "tensor_parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Tensor-parallel ranks of the target (vLLM).",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=0.8,
+    help="Share of each GPU's memory for the target (vLLM).",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sampling.")
+@click.option(
+    "--trust-remote-code",
+    is_flag=True,
+    help="Run the Python code that the target's folder brings (Kimi-K2.5); read it before.",
+)
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON, not a table.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
+def evaluate(
+    draft: str,
+    model: str | None,
+    data: str | None,
+    shuffled: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    progress = Progress()
+    progress.say(f"evaluate: {user_path(draft)}")
+    with stdout_for_result_only():
+        # Imported only now: the first line must not wait seconds for torch.
+        from eagle3.evaluation import table
+        from eagle3.evaluation.evaluate import evaluate as evaluate_draft
+        from eagle3.evaluation.request import EvaluationRequest
+
+        request = EvaluationRequest(
+            draft=user_path(draft),
+            data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
+            model=model_folder(model) if model else None,
+            shuffled=user_path(shuffled) if shuffled else None,
+            **options,
+        )
+        report = evaluate_draft(request, progress)
+    click.echo(json.dumps(table.as_json(report)) if as_json else table.as_table(report))
+
+
+if __name__ == "__main__":
+    run(evaluate)

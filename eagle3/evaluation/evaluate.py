@@ -1,0 +1,115 @@
+"""The evaluation of a draft, from a request to a report."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from eagle3.draft.config import DraftConfig
+from eagle3.draft.export import export_draft, load_draft
+from eagle3.draft.provenance import Provenance
+from eagle3.draft.served_config import read_config, target_of
+from eagle3.draft.target_weights import read_target_weights
+from eagle3.engine.environment import runs_on_cpu
+from eagle3.errors import InputError
+from eagle3.evaluation.backend import Backend, Run
+from eagle3.evaluation.floor import untrained
+from eagle3.evaluation.own import OwnBackend
+from eagle3.evaluation.prompts import PromptSet, read_prompts
+from eagle3.evaluation.report import Divergence, EvaluationReport
+from eagle3.evaluation.request import EvaluationRequest
+from eagle3.evaluation.served import ServedBackend
+from eagle3.evaluation.speculation import Decoding
+from eagle3.progress import Progress
+
+UNTRAINED = "untrained"
+SHUFFLED = "shuffled states"
+
+
+def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport:
+    """Runs the target alone, with the draft, and with each floor. Raises InputError, EngineError.
+
+    Everything that can be checked is checked before the target is loaded.
+    """
+    model, config = _check(request)
+    longest = config.max_position_embeddings - request.max_new_tokens
+    longest -= request.speculative_tokens + 1
+    prompts = read_prompts(
+        request.data, model, request.limit, longest, trust_remote_code=request.trust_remote_code
+    )
+    backend = _backend(request, model, prompts, progress)
+    [alone] = backend.run(None, (0.0,), timed=True)
+    temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
+    greedy, *sampled = backend.run(request.draft, temperatures, timed=True)
+    with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
+        floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
+        if request.shuffled is not None:
+            floors[SHUFFLED] = request.shuffled
+        floor_runs = {
+            name: backend.run(floor, (0.0,), timed=False)[0] for name, floor in floors.items()
+        }
+    return EvaluationReport(
+        backend=backend.name,
+        device=backend.device,
+        prompts=len(prompts.prompts),
+        speculative_tokens=request.speculative_tokens,
+        greedy=greedy.result,
+        sampled=sampled[0].result if sampled else None,
+        temperature=request.temperature,
+        floors={name: run.result for name, run in floor_runs.items()},
+        alone_tokens_per_s=alone.result.tokens_per_s,
+        divergences=_divergences(backend, prompts, alone, [greedy, *floor_runs.values()]),
+        tie=backend.tie,
+    )
+
+
+def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
+    """The target's folder and the draft's configuration, once they fit each other."""
+    config = read_config(request.draft)
+    model = request.model or target_of(request.draft)
+    if not model.is_dir():
+        raise InputError(f"the draft's target {model} is gone; give its folder with --model")
+    if request.shuffled is not None:
+        shuffled = read_config(request.shuffled)
+        if shuffled != config:
+            raise InputError(f"{request.shuffled} is a draft of another shape: no fair floor")
+    return model, config
+
+
+def _backend(
+    request: EvaluationRequest, model: Path, prompts: PromptSet, progress: Progress
+) -> Backend:
+    decoding = Decoding(request.speculative_tokens, request.max_new_tokens, seed=request.seed)
+    if request.backend == "own" or (request.backend == "auto" and runs_on_cpu()):
+        with progress.waiting("loading the target"):
+            return OwnBackend(model, request.draft, prompts, decoding, progress)
+    if runs_on_cpu():
+        raise InputError(
+            "vLLM does not speculate on a CPU: run with --config=cuda128 on a GPU, or take "
+            "--backend own"
+        )
+    return ServedBackend(request, model, prompts, progress)
+
+
+def _export_untrained(draft: Path, model: Path, folder: Path) -> Path:
+    weights = read_target_weights(model)
+    export_draft(untrained(load_draft(draft), weights), folder, Provenance(model))
+    return folder
+
+
+def _divergences(
+    backend: Backend, prompts: PromptSet, alone: Run, runs: Sequence[Run]
+) -> tuple[Divergence, ...]:
+    """Where a greedy output with a draft left the target's own for the first time."""
+    found = []
+    for run in runs:
+        for prompt, own, other in zip(prompts.prompts, alone.outputs, run.outputs, strict=True):
+            if own == other:
+                continue
+            both = zip(own, other, strict=False)
+            position = next((i for i, (a, b) in enumerate(both) if a != b), None)
+            if position is None:
+                found.append(Divergence(prompt.place, min(len(own), len(other)), float("inf")))
+                continue
+            gap = backend.gap(prompt, own, position, other[position])
+            found.append(Divergence(prompt.place, position, gap))
+    return tuple(found)

@@ -1,0 +1,65 @@
+"""What an evaluation found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eagle3.evaluation.acceptance import Acceptance
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where an output left the target's own.
+
+    `gap` is by how much the target scored its own token above the other one, in log-probability.
+    """
+
+    place: str
+    position: int
+    gap: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """One draft at one temperature; `tokens_per_s` by the number of prompts run at once."""
+
+    acceptance: Mapping[str, Acceptance]  # by kind of prompt
+    tokens_per_s: Mapping[int, float]
+
+    @property
+    def total(self) -> Acceptance:
+        kinds = list(self.acceptance.values())
+        return sum(kinds[1:], start=kinds[0])
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The draft, greedy and sampled, beside the floors and the target alone.
+
+    `floors` are by name. `tie` is the gap up to which two tokens are equal to the arithmetic used.
+    """
+
+    backend: str
+    device: str
+    prompts: int
+    speculative_tokens: int
+    greedy: Result
+    sampled: Result | None
+    temperature: float
+    floors: Mapping[str, Result]
+    alone_tokens_per_s: Mapping[int, float]
+    divergences: tuple[Divergence, ...] = ()
+    tie: float = 0.0
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every greedy output is the target's own, but for ties of its arithmetic."""
+        return all(divergence.gap <= self.tie for divergence in self.divergences)
+
+    @property
+    def floor(self) -> Result:
+        """The best of the floors."""
+        return max(self.floors.values(), key=lambda result: result.total.length)
+
+    @property
+    def clearly_wins(self) -> bool:
+        return self.greedy.total.clearly_above(self.floor.total)

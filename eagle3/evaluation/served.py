@@ -1,0 +1,106 @@
+"""The backend for GPUs: vLLM's own EAGLE-3 serving of the exported draft."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from eagle3.engine.serving import Served, Server, ServingOptions
+from eagle3.evaluation.acceptance import Acceptance
+from eagle3.evaluation.backend import Run
+from eagle3.evaluation.prompts import Prompt, PromptSet
+from eagle3.evaluation.report import Result
+from eagle3.evaluation.request import EvaluationRequest
+from eagle3.progress import Progress
+
+# Log-probabilities kept of each token of the target's own output, to weigh divergences by.
+_SCORES = 20
+
+
+class ServedBackend:
+    """Target and draft in vLLM, in bfloat16; one vLLM after the other holds the GPU."""
+
+    name = "vllm"
+    # Scores of some tens have eight bits: a quarter is what their rounding moves.
+    tie = 0.25
+
+    def __init__(
+        self, request: EvaluationRequest, model: Path, prompts: PromptSet, progress: Progress
+    ) -> None:
+        self.device = "cuda"
+        self._request = request
+        self._model = model
+        self._prompts = prompts
+        self._progress = progress
+        self._own_scores: dict[str, Sequence[Mapping[int, float]]] = {}
+
+    def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
+        request = self._request
+        longest = max(len(prompt.tokens) for prompt in self._prompts.prompts)
+        options = ServingOptions(
+            self._model,
+            draft,
+            request.speculative_tokens,
+            longest + request.max_new_tokens + request.speculative_tokens + 1,
+            request.tensor_parallel,
+            request.gpu_memory_utilization,
+            request.seed,
+            eager=not timed,
+            trust_remote_code=request.trust_remote_code,
+            verbose=request.verbose,
+        )
+        what = f"serving the target with {draft.name}" if draft else "serving the target alone"
+        with self._progress.waiting(what), Server(options) as server:
+            if draft is None:
+                self._keep_scores(server)
+            return [self._pass(server, temperature, timed) for temperature in temperatures]
+
+    def _keep_scores(self, server: Server) -> None:
+        prompts = self._prompts.prompts
+        served = server.generate(
+            [prompt.tokens for prompt in prompts],
+            max_new_tokens=self._request.max_new_tokens,
+            scores=_SCORES,
+        )
+        self._own_scores = {
+            prompt.place: scores for prompt, scores in zip(prompts, served.scores, strict=True)
+        }
+
+    def _pass(self, server: Server, temperature: float, timed: bool) -> Run:
+        outputs: dict[str, tuple[int, ...]] = {}
+        kinds: dict[str, Acceptance] = {}
+        server.warm_up(self._prompts.prompts[0].tokens, 1)
+        tokens, seconds = 0, 0.0
+        for kind, prompts in self._prompts.by_kind().items():
+            served = self._generate(server, prompts, temperature, batch=1)
+            kinds[kind] = Acceptance.of_positions(served.drafts, served.accepted)
+            outputs |= {p.place: o for p, o in zip(prompts, served.outputs, strict=True)}
+            tokens += sum(map(len, served.outputs))
+            seconds += served.seconds
+        speeds = {1: tokens / seconds}
+        for batch in self._request.batches if timed else ():
+            if batch > 1:
+                server.warm_up(self._prompts.prompts[0].tokens, batch)
+                served = self._generate(server, self._repeated(batch), temperature, batch)
+                speeds[batch] = sum(map(len, served.outputs)) / served.seconds
+        ordered = tuple(outputs[prompt.place] for prompt in self._prompts.prompts)
+        return Run(ordered, Result(kinds, speeds))
+
+    def _repeated(self, batch: int) -> list[Prompt]:
+        """The prompts as often as a whole number of batches needs."""
+        prompts = list(self._prompts.prompts)
+        count = -(-len(prompts) // batch) * batch
+        return [prompts[i % len(prompts)] for i in range(count)]
+
+    def _generate(
+        self, server: Server, prompts: Sequence[Prompt], temperature: float, batch: int
+    ) -> Served:
+        return server.generate(
+            [prompt.tokens for prompt in prompts],
+            max_new_tokens=self._request.max_new_tokens,
+            temperature=temperature,
+            batch=batch,
+        )
+
+    def gap(self, prompt: Prompt, output: Sequence[int], position: int, other: int) -> float:
+        scores = self._own_scores[prompt.place][position]
+        # Not even among the best: no tie.
+        return scores[output[position]] - scores.get(other, float("-inf"))

@@ -1,0 +1,1 @@
+"""Training of the draft: rows from the store to checkpoints."""

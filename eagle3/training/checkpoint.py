@@ -1,0 +1,134 @@
+"""All of a run's state in a folder that appears whole or not at all."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from eagle3.errors import StoreError
+from eagle3.store.durable import partial_path, sync_folder, write_file
+from eagle3.training.config import TrainConfig
+
+CHECKPOINTS = "checkpoints"
+_STATE = "state.json"
+_FOLDER = re.compile(r"step-(\d{8})")
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run is. What is drawn by lot follows from the configuration and `step` alone.
+
+    `step` optimizer steps are done, and so many times `batches_per_step` batches were taken of
+    the data that `data_sha256` names (TrainingPlan.data_sha256). `acceptance` is the validation's
+    simulated acceptance length at this step, None where it was not taken.
+    """
+
+    config: TrainConfig
+    data_sha256: str
+    step: int
+    acceptance: float | None = None
+
+
+def save_checkpoint(
+    out: Path, state: RunState, tensors: Mapping[str, Mapping[str, torch.Tensor]], keep: int
+) -> Path:
+    """Writes a checkpoint, one file of `tensors` a name, and removes those beyond `keep`.
+
+    The best and the newest stay. Raises StoreError where the disk refuses; what was there stays.
+    """
+    folder = out / CHECKPOINTS / f"step-{state.step:08d}"
+    partial = partial_path(folder)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name, group in tensors.items():
+            path = partial / f"{name}.safetensors"
+            save_file({key: value.contiguous() for key, value in group.items()}, path)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        write_file(partial / _STATE, (json.dumps(asdict(state), indent=2) + "\n").encode())
+        sync_folder(partial)
+        if folder.exists():
+            # The same step, saved again with its validation.
+            shutil.rmtree(folder)
+        partial.rename(folder)
+        sync_folder(folder.parent)
+        _remove_old(out, keep)
+    except (OSError, SafetensorError) as error:
+        raise StoreError(
+            f"cannot write {folder}: {error}; the checkpoint before it is whole"
+        ) from error
+    return folder
+
+
+def newest_checkpoint(out: Path) -> Path | None:
+    """The folder of the last step that was saved."""
+    return max(_folders(out), default=None)
+
+
+def best_checkpoint(out: Path) -> Path | None:
+    """The folder with the longest simulated acceptance; of equals the earliest."""
+    measured = [
+        (acceptance, folder)
+        for folder in sorted(_folders(out))
+        if (acceptance := read_state(folder).acceptance) is not None
+    ]
+    return max(measured, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def read_state(folder: Path) -> RunState:
+    """Raises StoreError where it is damaged."""
+    path = folder / _STATE
+    try:
+        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), RunState)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise _damaged(folder, error) from error
+
+
+def read_tensors(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    """A file of tensors, on the CPU. Raises StoreError where it is missing or damaged."""
+    try:
+        return load_file(folder / f"{name}.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+
+
+def check_resumable(folder: Path, there: RunState, here: RunState) -> None:
+    """Raises StoreError, naming the first difference, where a run cannot go on from `there`."""
+    difference = here.config.difference(there.config)
+    if difference is None and there.data_sha256 != here.data_sha256:
+        difference = "its samples or its draft vocabulary are others"
+    if difference:
+        raise StoreError(
+            f"{folder.parent.parent} holds another run: {difference}; give the same, or another "
+            "--out"
+        )
+
+
+def _remove_old(out: Path, keep: int) -> None:
+    """Leaves `keep` checkpoints: the newest, the best, and the newest of the others."""
+    folders = sorted(_folders(out), reverse=True)
+    best = best_checkpoint(out)
+    ranked = [*folders[:1], *([best] if best else []), *folders[1:]]
+    kept = list(dict.fromkeys(ranked))[:keep]
+    for folder in folders:
+        if folder not in kept:
+            shutil.rmtree(folder)
+
+
+def _folders(out: Path) -> list[Path]:
+    parent = out / CHECKPOINTS
+    return [path for path in parent.glob("step-*") if _FOLDER.fullmatch(path.name)]
+
+
+def _damaged(folder: Path, error: Any) -> StoreError:
+    return StoreError(f"{folder} is damaged ({error}); remove it to go on from the one before")

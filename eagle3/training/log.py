@@ -1,0 +1,103 @@
+"""Metrics on the console and in metrics.jsonl, one line for every few steps."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from eagle3.errors import StoreError
+from eagle3.progress import Progress
+from eagle3.store.durable import write_file
+from eagle3.training.metrics import StepMetrics
+from eagle3.training.trackers import Tracker
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known after `step` steps; the training's means are over the steps since the last.
+
+    `mfu` and `waited` are shares: of the hardware's arithmetic, and of the time in which no data
+    was there. What a validation does not measure is None.
+    """
+
+    kind: Literal["train", "validation"]
+    step: int
+    loss: float
+    metrics: StepMetrics
+    learning_rate: float | None = None
+    gradient_norm: float | None = None
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    waited: float | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The record as a JSON object: no field that is None, lists for unrolled steps."""
+        flat = asdict(self)
+        metrics = flat.pop("metrics")
+        flat["acceptance_length"] = self.metrics.acceptance_length
+        flat |= {f"{name}_per_step": list(values) for name, values in metrics.items()}
+        return {name: value for name, value in flat.items() if value is not None}
+
+
+class Log:
+    """Says records on stderr and appends them to the file in `out`."""
+
+    def __init__(self, out: Path, progress: Progress, steps: int, tracker: Tracker) -> None:
+        self._path = out / METRICS
+        self._progress = progress
+        self._steps = steps
+        self._tracker = tracker
+
+    def begin(self, step: int | None) -> None:
+        """Keeps the records up to `step`, None if the run begins: a killed one may have more."""
+        if self._path.exists():
+            records = read_records(self._path) if step is not None else []
+            kept = [record for record in records if record["step"] <= step]
+            lines = "".join(json.dumps(record) + "\n" for record in kept)
+            write_file(self._path, lines.encode())
+
+    def write(self, record: Record, seconds_left: float | None = None) -> None:
+        self._progress.say(describe(record, self._steps, seconds_left))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record.fields()) + "\n")
+        self._tracker.log(record.fields())
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a run; a line that a kill cut short does not count."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            try:
+                records.append(json.loads(line))
+            except ValueError as error:
+                raise StoreError(f"{path} is damaged: {error}; remove it") from error
+    return records
+
+
+def describe(record: Record, steps: int, seconds_left: float | None) -> str:
+    """The line for the console."""
+    metrics = record.metrics
+    parts = [
+        f"step {record.step:,}/{steps:,}" if record.kind == "train" else "  validation",
+        f"loss {record.loss:.3f} ({_join(metrics.loss, '.2f')})",
+        f"acceptance {metrics.acceptance_length:.3f}",
+        f"joint {_join(metrics.joint, '.0%')}",
+        f"conditional {_join(metrics.conditional, '.0%')}",
+    ]
+    if record.tokens_per_s is not None:
+        parts.append(f"{record.tokens_per_s:,.0f} tokens/s")
+    if record.mfu is not None:
+        parts.append(f"MFU {record.mfu:.0%}")
+    if record.waited is not None:
+        parts.append(f"waiting {record.waited:.1%}")
+    if seconds_left is not None:
+        left = round(seconds_left)
+        parts.append(f"{left // 60}:{left % 60:02d} left")
+    return ", ".join(parts)
+
+
+def _join(values: tuple[float, ...], form: str) -> str:
+    return " ".join(format(value, form) for value in values)

@@ -1,0 +1,180 @@
+"""The loop: step, log, validate, save, until the end or a signal."""
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from eagle3.errors import Eagle3Error, InputError
+from eagle3.training.arithmetic import flops_per_token, peak_flops
+from eagle3.training.checkpoint import RunState, save_checkpoint
+from eagle3.training.distributed import Processes
+from eagle3.training.log import Log, Record
+from eagle3.training.metrics import metrics_of
+from eagle3.training.optimizer import whole
+from eagle3.training.packing import Packed
+from eagle3.training.plan import TrainingPlan, batches_from
+from eagle3.training.schedule import rate_share
+from eagle3.training.stop import StopRequest
+from eagle3.training.trainer import Trainer
+
+
+class Loop:
+    """Trains from `state` to the plan's last step, on this process as on all others.
+
+    `log` is None in all processes but the first.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        trainer: Trainer,
+        state: RunState,
+        log: Log | None,
+        processes: Processes,
+    ) -> None:
+        self._plan = plan
+        self._trainer = trainer
+        self._state = state
+        self._log = log
+        self._processes = processes
+        self._meter = _Meter(plan, processes)
+
+    def run(self) -> None:
+        """Ends after the last step, validated and saved.
+
+        A signal ends it earlier, with a checkpoint of that moment (see stop.py). Raises
+        Eagle3Error where the loss is not finite, and InputError where memory does not suffice.
+        """
+        try:
+            self._run()
+        except torch.OutOfMemoryError:
+            raise InputError(
+                f"a batch of {self._plan.capacity:,} tokens does not fit into the GPU's memory: "
+                f"raise --batches-per-step (now {self._plan.batches_per_step}), or lower "
+                "--tokens-per-step, --draft-vocab or --unroll-steps"
+            ) from None
+
+    def _run(self) -> None:
+        if self._state.step == 0:
+            self._validate()
+        run = self._plan.config.run
+        with StopRequest() as stop, self._trainer.loader(self._plan.training) as loader:
+            self._meter.restart(loader.waited)
+            for data in loader.steps(self._own_batches()):
+                # One exchange a step between the hosts tells each what it must know of the others.
+                told = torch.tensor([data.tokens, stop.heard is not None])
+                told = self._processes.sum(torch.cat([data.counted_S, told]))
+                counted_S, (tokens, stopping) = told[:-2], told[-2:].tolist()
+                if stopping:
+                    self._save()
+                    stop.end(self._state.step)
+                step = self._state.step
+                sums_NS, norm = self._trainer.step(step, data, counted_S)
+                self._meter.add(sums_NS, tokens)
+                self._state = replace(self._state, step=step + 1, acceptance=None)
+                is_last = self._state.step == self._plan.steps
+                if is_last or self._state.step % run.log_every == 0:
+                    self._write(norm, loader.waited)
+                if is_last or self._state.step % run.checkpoint_every == 0:
+                    self._validate()
+                    self._save()
+                    self._meter.restart(loader.waited)
+
+    def _own_batches(self) -> Iterator[tuple[Packed, ...]]:
+        """The batches that this process takes of each step that is left."""
+        size = self._plan.batches_per_step
+        each = size // self._processes.count
+        begin = each * self._processes.rank
+        stream = batches_from(self._plan, size * self._state.step)
+        left = self._plan.steps - self._state.step
+        for step in itertools.islice(itertools.batched(stream, size, strict=False), left):
+            yield step[begin : begin + each]
+
+    def _write(self, norm: torch.Tensor, waited: float) -> None:
+        config, step = self._plan.config, self._state.step
+        sums_NS, rates = self._processes.sum(self._meter.sums_NS), self._meter.take(waited)
+        metrics = metrics_of(sums_NS)
+        loss = metrics.total_loss(config.unroll.unroll_decay)
+        gradient_norm = whole(norm).item()
+        if not math.isfinite(loss) or not math.isfinite(gradient_norm):
+            raise Eagle3Error(
+                f"the loss is {loss} at step {step:,}, its gradient's norm {gradient_norm}: lower "
+                "--learning-rate, and begin again with another --out"
+            )
+        if self._log is not None:
+            share = rate_share(config.schedule, step - 1, self._plan.steps)
+            record = Record(
+                kind="train",
+                step=step,
+                loss=loss,
+                metrics=metrics,
+                learning_rate=config.optimizer.learning_rate * share,
+                gradient_norm=gradient_norm,
+                **rates,
+            )
+            self._log.write(record, self._meter.seconds_left(self._plan.steps - step))
+
+    def _validate(self) -> None:
+        if not self._plan.validation.ids:
+            return
+        metrics = self._trainer.validate()
+        self._state = replace(self._state, acceptance=metrics.acceptance_length)
+        if self._log is not None:
+            loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
+            self._log.write(Record("validation", self._state.step, loss, metrics))
+
+    def _save(self) -> None:
+        run, groups = self._plan.config.run, self._trainer.state()
+        if self._processes.is_first:
+            save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
+        self._processes.wait()
+
+
+class _Meter:
+    """Sums and rates between two records; what validations and checkpoints take does not count."""
+
+    def __init__(self, plan: TrainingPlan, processes: Processes) -> None:
+        peak = peak_flops(processes.device)
+        flops = flops_per_token(
+            plan.draft, plan.config.unroll.unroll_steps, train_head=plan.config.draft.train_head
+        )
+        self._mfu_of_rate = flops / (peak * processes.count) if peak else None
+        self.sums_NS = torch.zeros(())
+        self._seconds = 0.0  # of all steps
+        self._steps = 0
+        self.restart(0.0)
+
+    def restart(self, waited: float) -> None:
+        """Lets the clock begin now. `waited` is what the loader has waited in all."""
+        self._began = time.monotonic()
+        self._waited = waited
+        self._tokens = 0
+        self._steps_since = 0
+
+    def add(self, sums_NS: torch.Tensor, tokens: int) -> None:
+        self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)
+        self._tokens += tokens
+        self._steps_since += 1
+
+    def take(self, waited: float) -> dict[str, float | None]:
+        """Rates since the last call or restart, as a record has them; begins anew."""
+        seconds = time.monotonic() - self._began
+        rate = self._tokens / seconds
+        rates = {
+            "tokens_per_s": rate,
+            "mfu": self._mfu_of_rate and self._mfu_of_rate * rate,
+            "waited": (waited - self._waited) / seconds,
+        }
+        self._seconds += seconds
+        self._steps += self._steps_since
+        self.sums_NS = torch.zeros(())
+        self.restart(waited)
+        return rates
+
+    def seconds_left(self, steps: int) -> float:
+        return steps * self._seconds / self._steps

@@ -1,0 +1,109 @@
+"""From summed gradients to an update, the same for one process and for many."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from eagle3.training.config import OptimizerConfig
+
+
+class Optimizer:
+    """AdamW, or Muon for the weight matrices of the layers and AdamW for the rest.
+
+    Muon (torch.optim.Muon) takes AdamW's learning rate and weight decay, scaled as its authors
+    do to match. Head and norms are AdamW's in any case.
+    """
+
+    def __init__(self, draft: nn.Module, config: OptimizerConfig) -> None:
+        self._config = config
+        self.parameters = {
+            name: parameter
+            for name, parameter in draft.named_parameters()
+            if parameter.requires_grad
+        }
+        matrices = [
+            parameter
+            for name, parameter in self.parameters.items()
+            if config.optimizer == "muon"
+            and parameter.ndim == 2
+            and not name.startswith("lm_head.")
+        ]
+        taken = {id(parameter) for parameter in matrices}
+        rest = [value for value in self.parameters.values() if id(value) not in taken]
+        self._optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                rest,
+                lr=config.learning_rate,
+                betas=(config.beta1, config.beta2),
+                weight_decay=config.weight_decay,
+                fused=rest[0].device.type == "cuda",
+            )
+        ]
+        if matrices:
+            self._optimizers.append(
+                torch.optim.Muon(
+                    matrices,
+                    lr=config.learning_rate,
+                    weight_decay=config.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",
+                )
+            )
+
+    def step(self, rate_share: float) -> torch.Tensor:
+        """Updates from the gradients, and drops them; returns their norm before clipping.
+
+        Nothing here waits for the device.
+        """
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self._config.clip)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self._config.learning_rate * rate_share
+            optimizer.step()
+            optimizer.zero_grad()
+        return norm
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What it remembers, as `key.parameter`, whole; all processes must ask together."""
+        return {
+            f"{key}.{name}": whole(value)
+            for name, parameter in self.parameters.items()
+            for key, value in self._memory(parameter).items()
+        }
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes over what `state` returned."""
+        for full_name, value in state.items():
+            key, _, name = full_name.partition(".")
+            parameter = self.parameters[name]
+            # AdamW keeps its count of steps where its kernels want it, not as a parameter.
+            if value.ndim:
+                value = as_held(value, parameter)
+            elif next(iter(self.parameters.values())).device.type == "cuda":
+                value = value.to(parameter.device)
+            self._optimizer_of(parameter).state[parameter][key] = value
+
+    def _memory(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+        return self._optimizer_of(parameter).state[parameter]
+
+    def _optimizer_of(self, parameter: nn.Parameter) -> torch.optim.Optimizer:
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                if any(parameter is member for member in group["params"]):
+                    return optimizer
+        raise KeyError("the parameter is not trained")
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor of which each process may hold a part, on the CPU."""
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
+
+
+def as_held(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The part of a whole `tensor` that this process holds of `like`, on its device."""
+    tensor = tensor.to(like.device)
+    if isinstance(like, DTensor):
+        return distribute_tensor(tensor, like.device_mesh, like.placements)
+    return tensor

@@ -1,0 +1,161 @@
+"""Everything that can be known, and refused, before the first step."""
+
+import hashlib
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from eagle3.draft.config import DraftConfig, draft_config_for
+from eagle3.draft.vocabulary import VocabularyMap, choose_vocabulary, coverage
+from eagle3.engine.architecture import read_architecture
+from eagle3.errors import InputError
+from eagle3.extraction.target import identify_target
+from eagle3.preparation.dataset import VOCABULARY, read_description
+from eagle3.preparation.vocabulary import read_frequencies
+from eagle3.store.reader import StoreReader
+from eagle3.training.config import TrainConfig
+from eagle3.training.data import packed_documents
+from eagle3.training.order import epoch_order
+from eagle3.training.packing import pack
+from eagle3.training.samples import SampleSet, split_samples
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What will be trained on what. `config` is resolved: nothing in it is left open."""
+
+    config: TrainConfig
+    model: Path
+    training: SampleSet
+    validation: SampleSet
+    draft: DraftConfig
+    vocabulary: VocabularyMap
+    coverage: float
+
+    @property
+    def capacity(self) -> int:
+        """Rows of a batch."""
+        return self.config.data.tokens_per_step // self.batches_per_step
+
+    @property
+    def batches_per_step(self) -> int:
+        batches = self.config.data.batches_per_step
+        assert batches is not None, "a plan's configuration is resolved"
+        return batches
+
+    @cached_property
+    def data_sha256(self) -> str:
+        """Names samples and draft vocabulary: a run goes on with the same ones only."""
+        digest = hashlib.sha256(self.training.digest.encode())
+        digest.update(self.validation.digest.encode())
+        digest.update(self.vocabulary.d2t_D.numpy().tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Batches of the first epoch; those of others differ by a few."""
+        order = epoch_order(len(self.training.ids), self.config.run.seed, 0)
+        return sum(1 for _ in pack(order, self.training.lengths, self.capacity))
+
+    @cached_property
+    def steps(self) -> int:
+        schedule = self.config.schedule
+        if schedule.max_steps is not None:
+            return schedule.max_steps
+        return max(1, round(schedule.epochs * self.batches_per_epoch / self.batches_per_step))
+
+
+def plan_training(config: TrainConfig) -> TrainingPlan:
+    """Reads the store's index, the target's configuration and the token counts.
+
+    All paths of `config` are absolute. Writes nothing. Raises InputError and StoreError for
+    whatever cannot work.
+    """
+    store = StoreReader(Path(config.data.store))
+    folder = _target_folder(store, Path(config.run.model) if config.run.model else None)
+    fused = _fused_points(store, folder)
+    data = config.data
+    if data.tokens_per_step % (data.batches_per_step or 1):
+        raise InputError(
+            f"--tokens-per-step {data.tokens_per_step:,} is not a multiple of --batches-per-step "
+            f"{data.batches_per_step}"
+        )
+    validation_store = Path(data.validation_store) if data.validation_store else None
+    training, validation = split_samples(
+        store, validation_store, config.run.seed, data.validation_share
+    )
+    vocab_size = read_architecture(folder).vocab_size
+    frequencies_V = _frequencies(config, store, training, vocab_size)
+    vocabulary = choose_vocabulary(frequencies_V, min(config.draft.draft_vocab, vocab_size))
+    plan = TrainingPlan(
+        config=config,
+        model=folder,
+        training=training,
+        validation=validation,
+        draft=draft_config_for(folder, len(vocabulary.d2t_D), fused),
+        vocabulary=vocabulary,
+        coverage=coverage(frequencies_V, vocabulary),
+    )
+    _check_lengths(plan)
+    return plan
+
+
+def _target_folder(store: StoreReader, model: Path | None) -> Path:
+    """The target's folder, if it is the one that the states are of."""
+    target = store.manifest.target
+    folder = model or Path(target.path)
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"the target of the states in {store.folder} is gone from {folder}; say where it is "
+            "with --model"
+        )
+    if identify_target(folder) != target:
+        raise InputError(
+            f"the states in {store.folder} are not of the model in {folder}: its configuration "
+            "or its weights differ from the manifest's; give --model, or extract again"
+        )
+    return folder
+
+
+def _fused_points(store: StoreReader, model: Path) -> tuple[int, ...]:
+    points, layers = store.manifest.capture_points, read_architecture(model).num_layers
+    if len(points) != 4 or points[-1] != layers:
+        raise InputError(
+            f"the states in {store.folder} are of the points {', '.join(map(str, points))}; a "
+            f"draft needs three, and {layers} as the last: extract with --layers A,B,C,{layers - 1}"
+        )
+    return points[:-1]
+
+
+def _frequencies(
+    config: TrainConfig, store: StoreReader, training: SampleSet, vocab_size: int
+) -> torch.Tensor:
+    if config.draft.frequencies is None:
+        return training.token_frequencies(vocab_size)
+    folder = Path(config.draft.frequencies)
+    digest = read_description(folder)["sha256"]
+    counts_V = torch.from_numpy(read_frequencies(folder / VOCABULARY, digest).counts)
+    if len(counts_V) != vocab_size:
+        raise InputError(
+            f"{folder} counts {len(counts_V):,} tokens and the target of {store.folder} has "
+            f"{vocab_size:,}; prepare the data for this target"
+        )
+    return counts_V
+
+
+def _check_lengths(plan: TrainingPlan) -> None:
+    longest = max(plan.training.lengths + plan.validation.lengths)
+    if plan.config.data.long == "refuse" and longest > plan.capacity:
+        raise InputError(
+            f"a sample has {longest:,} tokens and a batch {plan.capacity:,}; raise "
+            "--tokens-per-step, lower --batches-per-step, or give --long split"
+        )
+
+
+def batches_from(plan: TrainingPlan, batch: int) -> itertools.islice:
+    """The documents of each batch of the run, from number `batch` on."""
+    stream = packed_documents(plan.training, plan.capacity, plan.config.run.seed)
+    return itertools.islice(stream, batch, None)

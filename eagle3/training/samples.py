@@ -1,0 +1,81 @@
+"""The samples to train on and those to validate with."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from eagle3.errors import InputError
+from eagle3.preparation.split import is_validation
+from eagle3.store.reader import StoreReader
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples of one store, numbered from 0 in the order of `ids`."""
+
+    store: StoreReader
+    ids: Sequence[str]
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each."""
+        return [self.store.entries[sample_id].length for sample_id in self.ids]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the ids in order: what a data position refers to."""
+        return hashlib.sha256("\n".join(self.ids).encode()).hexdigest()
+
+    def token_frequencies(self, vocab_size: int) -> torch.Tensor:
+        """How often each token of the target's vocabulary is supervised."""
+        counts_V = torch.zeros(vocab_size, dtype=torch.int64)
+        for sample_id in self.ids:
+            entry = self.store.entries[sample_id]
+            sample = self.store.shard(entry.shard).sample(entry.offset, entry.length)
+            supervised = torch.tensor(sample.loss_mask, dtype=torch.bool)
+            counts_V += torch.bincount(
+                torch.tensor(sample.input_ids)[supervised], minlength=vocab_size
+            )
+        return counts_V
+
+
+def split_samples(
+    store: StoreReader, validation_store: Path | None, seed: int, share: float
+) -> tuple[SampleSet, SampleSet]:
+    """Samples to train on and to validate with.
+
+    A sample is held out by `seed` and its id alone. Both sets go by id, so that the order in which
+    they were committed, or a merge of parts, changes nothing. Raises InputError where nothing is
+    left to train on, and where the two stores do not belong together.
+    """
+    ids = sorted(store.ids)
+    if validation_store is not None:
+        other = StoreReader(validation_store)
+        _check_kinship(store, other)
+        validation = SampleSet(other, sorted(set(other.ids) - set(ids)))
+        training = SampleSet(store, ids)
+    else:
+        held_out = {sample_id for sample_id in ids if is_validation(seed, sample_id, share)}
+        validation = SampleSet(store, sorted(held_out))
+        training = SampleSet(store, [sample_id for sample_id in ids if sample_id not in held_out])
+    if not training.ids:
+        raise InputError(f"no samples to train on in {store.folder}; extract some first")
+    return training, validation
+
+
+def _check_kinship(store: StoreReader, other: StoreReader) -> None:
+    for name in ("target", "capture_points", "hidden_size", "norm_applied"):
+        ours, theirs = getattr(store.manifest, name), getattr(other.manifest, name)
+        if ours != theirs:
+            raise InputError(
+                f"{name} of the states in {other.folder} differs from that of {store.folder}; "
+                "extract both alike"
+            )

@@ -1,0 +1,195 @@
+"""The whole of a training, from the configuration to the exported draft."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagle3.draft.export import export_draft
+from eagle3.draft.model import DraftModel
+from eagle3.draft.provenance import Provenance, StatesOrigin
+from eagle3.draft.target_weights import TargetWeights, read_target_weights
+from eagle3.errors import InputError, StoreError
+from eagle3.progress import Progress
+from eagle3.store.durable import sync_folder, write_file
+from eagle3.store.manifest import MANIFEST
+from eagle3.store.reader import StoreReader
+from eagle3.training.checkpoint import (
+    RunState,
+    best_checkpoint,
+    check_resumable,
+    newest_checkpoint,
+    read_state,
+    read_tensors,
+)
+from eagle3.training.config import TrainConfig
+from eagle3.training.distributed import Processes
+from eagle3.training.log import METRICS, Log, read_records
+from eagle3.training.loop import Loop
+from eagle3.training.plan import TrainingPlan, plan_training
+from eagle3.training.report import write_report
+from eagle3.training.settings import write_config
+from eagle3.training.teacher import Teacher
+from eagle3.training.trackers import check_tracker, open_tracker
+from eagle3.training.trainer import MEAN, OPTIMIZER, WEIGHTS, Trainer
+
+CONFIG = "config.yaml"
+REPORT = "report.html"
+DRAFT = "draft"
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What lies in `out` now.
+
+    `draft` is the exported folder, None without export; it holds the weights after `step` steps,
+    the best of the checkpoints. `before` and `after` are simulated acceptance lengths, of the
+    first record and of that checkpoint, on held-out samples (`validated`) or, where none are held
+    out, on those trained on. `tokens_per_s` and `waited` are means over this folder's records.
+    """
+
+    out: Path
+    draft: Path | None
+    steps: int
+    step: int
+    before: float
+    after: float
+    validated: bool
+    tokens_per_s: float
+    waited: float
+
+
+def prepare_training(config: TrainConfig, processes: Processes) -> TrainingPlan:
+    """Resolves what `config` leaves open, and checks all that can be checked before the start.
+
+    Writes nothing. Raises InputError and StoreError.
+    """
+    check_tracker(config.run.track)
+    batches = config.data.batches_per_step or processes.count
+    if batches % processes.count:
+        raise InputError(
+            f"{processes.count} processes cannot share {batches} batches a step: make "
+            "--batches-per-step a multiple"
+        )
+    config = replace(config, data=replace(config.data, batches_per_step=batches))
+    return plan_training(config)
+
+
+def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) -> TrainReport | None:
+    """Trains from where the output folder stands to the end, and exports.
+
+    Returns the report in the first process and None in others. Raises InputError, StoreError,
+    StoppedError (see stop.py), and Eagle3Error where the loss is not finite.
+    """
+    out = Path(plan.config.run.out)
+    state = RunState(plan.config, plan.data_sha256, step=0)
+    checkpoint = newest_checkpoint(out)
+    if checkpoint is not None:
+        there = read_state(checkpoint)
+        check_resumable(checkpoint, there, state)
+        state = replace(there, config=plan.config)
+        progress.say(f"out: going on from step {state.step:,}")
+    if processes.is_first:
+        _make_folder(out, plan.config)
+    weights = read_target_weights(plan.model)
+    draft = new_draft(plan, weights).to(processes.device)
+    teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
+    trainer = Trainer(plan, draft, teacher, processes)
+    if checkpoint is not None:
+        trainer.load_state({name: read_tensors(checkpoint, name) for name in _groups(plan)})
+    if not processes.is_first:
+        Loop(plan, trainer, state, None, processes).run()
+        return None
+    tracker = open_tracker(plan.config.run.track, out, asdict(plan.config))
+    try:
+        log = Log(out, progress, plan.steps, tracker)
+        log.begin(state.step if checkpoint is not None else None)
+        Loop(plan, trainer, state, log, processes).run()
+    finally:
+        tracker.close()
+    return _finish(plan, out, weights)
+
+
+def new_draft(plan: TrainingPlan, weights: TargetWeights) -> DraftModel:
+    """The untrained draft, the same for the same seed, on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.config.run.seed)
+        draft = DraftModel(plan.draft)
+    draft.take_from_target(weights, plan.vocabulary, train_head=plan.config.draft.train_head)
+    return draft
+
+
+def _groups(plan: TrainingPlan) -> list[str]:
+    return [WEIGHTS, OPTIMIZER] + ([MEAN] if plan.config.optimizer.ema else [])
+
+
+def _make_folder(out: Path, config: TrainConfig) -> None:
+    """Makes the output folder, or takes the one of an earlier run, and notes the configuration."""
+    try:
+        if out.exists() and not (out / CONFIG).exists() and any(out.iterdir()):
+            raise StoreError(f"{out} is not empty and holds no run; give another --out")
+        out.mkdir(parents=True, exist_ok=True)
+        write_file(out / CONFIG, write_config(config).encode())
+        sync_folder(out)
+    except OSError as error:
+        raise StoreError(f"cannot write to {out}: {error.strerror}; give another --out") from error
+
+
+def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:
+    records = read_records(out / METRICS)
+    checkpoint = best_checkpoint(out) or newest_checkpoint(out)
+    assert checkpoint is not None, "the last step is saved"
+    step = read_state(checkpoint).step
+    validated = bool(plan.validation.ids)
+    kind = "validation" if validated else "train"
+    lengths = {r["step"]: r["acceptance_length"] for r in records if r["kind"] == kind}
+    trained = [record for record in records if record["kind"] == "train"]
+    report = TrainReport(
+        out=out,
+        draft=out / DRAFT if plan.config.run.export else None,
+        steps=plan.steps,
+        step=step,
+        before=lengths[min(lengths)],
+        after=lengths[step],
+        validated=validated,
+        tokens_per_s=_mean(trained, "tokens_per_s"),
+        waited=_mean(trained, "waited"),
+    )
+    if report.draft is not None:
+        draft = new_draft(plan, weights)
+        group = MEAN if plan.config.optimizer.ema else WEIGHTS
+        draft.load_state_dict(read_tensors(checkpoint, group), strict=False)
+        export_draft(draft, report.draft, _provenance(plan, report))
+    if plan.config.run.html:
+        write_report(out / REPORT, out.name, summary(report), write_config(plan.config), records)
+    return report
+
+
+def summary(report: TrainReport) -> str:
+    """One sentence on what the training was worth."""
+    on = "held-out samples" if report.validated else "the samples trained on"
+    return (
+        f"simulated acceptance length on {on}: {report.before:.3f} untrained, {report.after:.3f} "
+        f"after step {report.step:,} of {report.steps:,}"
+    )
+
+
+def _provenance(plan: TrainingPlan, report: TrainReport) -> Provenance:
+    training: dict[str, Any] = {
+        "config": asdict(plan.config),
+        "step": report.step,
+        "simulated_acceptance_length": report.after,
+    }
+    return Provenance(plan.model, [_origin(plan.training.store)], training)
+
+
+def _origin(store: StoreReader) -> StatesOrigin:
+    # A store of parts alone has its manifest in each of them.
+    folders = [store.folder, *(store.folder / part for part in store.parts)]
+    folder = next(folder for folder in folders if (folder / MANIFEST).exists())
+    return StatesOrigin.of(folder, store.manifest)
+
+
+def _mean(records: list[dict[str, Any]], key: str) -> float:
+    return sum(record[key] for record in records) / len(records)

@@ -1,0 +1,110 @@
+"""The evaluation as a whole, on a target that talks nonsense."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from eagle3.errors import InputError
+from eagle3.evaluation import evaluate as evaluation
+from eagle3.evaluation.evaluate import evaluate
+from eagle3.evaluation.own import OwnBackend
+from eagle3.evaluation.report import Divergence, EvaluationReport
+from eagle3.evaluation.request import EvaluationRequest
+from eagle3.evaluation.table import as_json, as_table
+from eagle3.progress import Progress
+from tests.unit.evaluation.tiny import export, make_llama
+from tests.unit.tiny_target import make_target
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a target, two drafts for it and conversations of two kinds."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    model = make_target(folder / "model")
+    make_llama(model, len(AutoTokenizer.from_pretrained(model)))
+    export(model, 100, folder / "draft", seed=1)
+    export(model, 100, folder / "shuffled", seed=2)
+    messages = [{"role": "user", "content": "ask"}, {"role": "assistant", "content": "tell"}]
+    rows = [{"messages": messages, "kind": kind} for kind in ("code", "chat")]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def request_(folder: Path) -> EvaluationRequest:
+    return EvaluationRequest(
+        draft=folder / "draft",
+        data=folder / "data.jsonl",
+        shuffled=folder / "shuffled",
+        max_new_tokens=12,
+        speculative_tokens=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def report(request_: EvaluationRequest) -> EvaluationReport:
+    return evaluate(request_, Progress())
+
+
+def test_the_report_has_every_figure(report: EvaluationReport) -> None:
+    figures = as_json(report)
+    assert json.loads(json.dumps(figures)) == figures
+    assert figures["lossless"] is True
+    assert 1.0 <= figures["acceptance_length"] <= 4.0
+    assert len(figures["per_position"]) == len(figures["per_position_conditional"]) == 3
+    assert set(figures["by_kind"]) == {"code", "chat"}
+    assert figures["sampled_acceptance_length"] >= 1.0
+    assert figures["tokens_per_s"]["1"] > 0 < figures["tokens_per_s_alone"]["1"]
+    assert figures["prompts"] == 2
+    assert set(report.floors) == {"untrained", "shuffled states"}
+    assert figures["floor_acceptance_length"] == pytest.approx(
+        max(floor.total.length for floor in report.floors.values()), abs=1e-4
+    )
+
+
+def test_a_draft_that_does_not_win_is_named(report: EvaluationReport) -> None:
+    assert as_json(report)["clearly_wins"] is False
+    assert "WARNING: the draft does not clearly beat the floor" in as_table(report)
+
+
+def test_an_output_that_is_not_the_targets_is_named(report: EvaluationReport) -> None:
+    assert "lossless: yes" in as_table(report)
+    tie = replace(report, divergences=(Divergence("data.jsonl:1", 7, report.tie / 2),))
+    assert tie.lossless
+    assert "but for 1 ties" in as_table(tie)
+    wrong = replace(report, divergences=(Divergence("data.jsonl:1", 7, 2.5),))
+    assert not wrong.lossless
+    assert "data.jsonl:1: differs at token 7, where the target is sure by 2.5" in as_table(wrong)
+
+
+def test_a_draft_that_changes_the_output_is_found(
+    request_: EvaluationRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = OwnBackend.run
+
+    def forge(self: OwnBackend, draft, temperatures, *, timed):
+        runs = honest(self, draft, temperatures, timed=timed)
+        if draft != request_.draft:
+            return runs
+        outputs = [list(output) for output in runs[0].outputs]
+        outputs[1][4] = (outputs[1][4] + 1) % 100
+        return [replace(runs[0], outputs=tuple(map(tuple, outputs))), *runs[1:]]
+
+    monkeypatch.setattr(OwnBackend, "run", forge)
+    report = evaluate(request_, Progress())
+    assert [(d.place, d.position) for d in report.divergences] == [("data.jsonl:2", 4)]
+    assert not report.lossless
+
+
+def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest) -> None:
+    with pytest.raises(InputError, match="is gone"):
+        evaluate(replace(request_, model=folder / "nowhere"), Progress())
+    export(folder / "model", 50, folder / "smaller")
+    with pytest.raises(InputError, match="another shape"):
+        evaluate(replace(request_, shuffled=folder / "smaller"), Progress())
+    with pytest.raises(InputError, match="does not speculate on a CPU"):
+        evaluate(replace(request_, backend="vllm"), Progress())
+    assert evaluation.runs_on_cpu()

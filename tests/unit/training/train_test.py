@@ -1,0 +1,193 @@
+"""A whole training: what it learns, what lies in its folder, how it goes on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from eagle3.draft.export import load_draft
+from eagle3.draft.provenance import PROVENANCE
+from eagle3.draft.target_weights import read_target_weights
+from eagle3.errors import Eagle3Error, InputError, StoreError
+from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
+from eagle3.training.settings import read_settings
+from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training
+from tests.unit.training.tiny_run import (
+    ALONE,
+    into,
+    make_store,
+    make_world,
+    run_training,
+    tiny_config,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return make_world(tmp_path)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The bytes of the newest checkpoint's tensors."""
+    folder = newest_checkpoint(out)
+    assert folder is not None
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
+def test_a_draft_learns_and_is_exported(world: Path) -> None:
+    report = run_training(tiny_config(world, max_steps=60, html=True))
+    assert report is not None
+    assert report.validated
+    assert report.after > report.before + 0.5
+    out = world / "out"
+    assert report.draft is not None
+    assert report.draft == out / "draft"
+    draft = load_draft(report.draft)
+    assert draft.config.capture_points == (2, 4, 5)
+    provenance = json.loads((report.draft / PROVENANCE).read_text())
+    assert provenance["target"] == str(world / "target")
+    assert provenance["training"]["step"] == report.step
+    assert "polyline" in (out / REPORT).read_text()
+    assert read_settings(out / CONFIG)["run"]["out"] == str(out)
+
+
+def test_the_exported_weights_are_those_of_the_best_checkpoint(world: Path) -> None:
+    report = run_training(tiny_config(world, keep_checkpoints=9))
+    assert report is not None
+    assert report.draft is not None
+    states = {
+        folder: read_state(folder) for folder in sorted((world / "out" / CHECKPOINTS).iterdir())
+    }
+    best = max(states, key=lambda folder: states[folder].acceptance or 0)
+    assert states[best].step == report.step
+    draft = load_draft(report.draft)
+    expected = read_tensors(best, "draft")["fc.weight"]
+    assert torch.equal(draft.fc.weight, expected.to(torch.bfloat16))
+
+
+def test_the_same_run_gives_the_same_bytes(world: Path) -> None:
+    config = tiny_config(world, noise=0.1, ema=0.9)
+    run_training(config)
+    run_training(into(config, world / "again"))
+    assert contents(world / "out") == contents(world / "again")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"seed": 1},
+        {"noise": 0.1},
+        {"ema": 0.9},
+        {"optimizer": "muon"},
+        {"schedule": "linear"},
+        {"unroll_decay": 0.5},
+        {"feed": "argmax"},
+        {"train_head": True},
+        {"clip": 0.01},
+        {"weight_decay": 0.1},
+    ],
+)
+def test_an_option_changes_what_is_learnt(world: Path, flags: dict[str, object]) -> None:
+    run_training(tiny_config(world))
+    run_training(into(tiny_config(world, **flags), world / "other"))
+    assert contents(world / "out") != contents(world / "other")
+
+
+def test_a_finished_run_goes_on_to_nothing(world: Path) -> None:
+    config = tiny_config(world)
+    first = run_training(config)
+    before = contents(world / "out")
+    assert run_training(config) == first
+    assert contents(world / "out") == before
+
+
+def test_another_recipe_is_refused_by_name(world: Path) -> None:
+    run_training(tiny_config(world))
+    with pytest.raises(StoreError, match=r"optimizer.learning_rate is 0.01 there and 0.02 here"):
+        run_training(tiny_config(world, learning_rate=0.02))
+
+
+def test_other_samples_are_refused(world: Path) -> None:
+    config = tiny_config(world)
+    run_training(config)
+    other = make_store(world / "other", world / "target", seed=1)
+    config = replace(config, data=replace(config.data, store=str(other)))
+    with pytest.raises(StoreError, match="samples or its draft vocabulary are others"):
+        run_training(config)
+
+
+def test_what_does_not_touch_the_weights_may_change(world: Path) -> None:
+    config = tiny_config(world)
+    run_training(config)
+    before = contents(world / "out")
+    run_training(replace(config, run=replace(config.run, log_every=3, readers=2)))
+    assert contents(world / "out") == before
+
+
+def test_a_loss_that_is_not_finite_is_told(world: Path) -> None:
+    with pytest.raises(Eagle3Error, match=r"at step \d+.*lower --learning-rate"):
+        run_training(tiny_config(world, learning_rate=1e30, clip=1e30))
+
+
+def test_without_validation_the_last_step_counts(world: Path) -> None:
+    report = run_training(tiny_config(world, validation_share=0))
+    assert report is not None
+    assert not report.validated
+    assert report.step == report.steps == 12
+
+
+def test_a_validation_store_takes_the_place_of_a_share(world: Path) -> None:
+    make_store(world / "held", world / "target", samples=3, seed=5)
+    plan = prepare_training(tiny_config(world, validation_store=str(world / "held")), ALONE)
+    assert (len(plan.training.ids), len(plan.validation.ids)) == (24, 3)
+
+
+def test_a_draft_begins_the_same_for_the_same_seed(world: Path) -> None:
+    plan = prepare_training(tiny_config(world), ALONE)
+    weights = read_target_weights(plan.model)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, second = new_draft(plan, weights), new_draft(plan, weights)
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+def test_a_foreign_folder_is_left_alone(world: Path) -> None:
+    (world / "out").mkdir()
+    (world / "out" / "thesis.tex").write_text("mine")
+    with pytest.raises(StoreError, match="not empty and holds no run"):
+        run_training(tiny_config(world))
+    assert [path.name for path in (world / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_states_of_other_points_are_refused(world: Path) -> None:
+    make_store(world / "three", world / "target", points=(2, 4, 5))
+    with pytest.raises(InputError, match="draft needs three, and 8 as the last: extract with --l"):
+        prepare_training(tiny_config(world, store=str(world / "three")), ALONE)
+
+
+def test_a_target_that_is_gone_or_changed_is_refused(world: Path) -> None:
+    config = world / "target" / "config.json"
+    text = config.read_text()
+    config.write_text(text + "\n")
+    with pytest.raises(InputError, match="not of the model in"):
+        prepare_training(tiny_config(world), ALONE)
+    config.unlink()
+    with pytest.raises(InputError, match=r"is gone from .*; say where it is with --model"):
+        prepare_training(tiny_config(world), ALONE)
+
+
+def test_a_target_elsewhere_is_taken(world: Path) -> None:
+    (world / "target").rename(world / "moved")
+    plan = prepare_training(tiny_config(world, model=str(world / "moved")), ALONE)
+    assert plan.model == world / "moved"
+
+
+def test_long_samples_are_split_or_refused(world: Path) -> None:
+    plan = prepare_training(tiny_config(world, tokens_per_step=16), ALONE)
+    assert max(plan.training.lengths) > plan.capacity
+    with pytest.raises(InputError, match="or give --long split"):
+        prepare_training(tiny_config(world, tokens_per_step=16, long="refuse"), ALONE)
