@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.contract import (
     speculators_contracts,
     transformers_contracts,
+    vllm_generation_contracts,
     vllm_model_contracts,
     vllm_run_contracts,
     vllm_setup_contracts,
@@ -18,6 +19,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_setup_contracts.PLATFORM,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
+    *vllm_generation_contracts.GENERATING,
     *vllm_model_contracts.STACKS,
     *vllm_model_contracts.SERVING,
     *speculators_contracts.GENERATION,
