@@ -71,8 +71,8 @@ class Served:
         return Message("assistant", rest.strip(), thought)
 
     def has_specials(self, ids: Sequence[int]) -> bool:
-        """Whether some of `ids` are special tokens, which no text holds."""
-        return not set(self.template.tokenizer.all_special_ids).isdisjoint(ids)
+        """Whether some of `ids` are special tokens, so that they are more than text."""
+        return not self.template.special_ids.isdisjoint(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.template.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

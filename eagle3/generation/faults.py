@@ -31,19 +31,20 @@ def find_fault(ids: Sequence[int], *, is_cut: bool) -> Fault | None:
 def _is_loop(ids: Sequence[int]) -> bool:
     """Whether a passage comes at least three times in a row, over 48 tokens or more in all.
 
-    Each run of 8 tokens is compared with where it stood last: in a loop that is always equally far
-    back. Looked for everywhere, since a target may leave a loop again.
+    Where 8 tokens stood before, what follows is compared with what followed then, for as long as
+    it is the same. Looked for everywhere, since a target may leave a loop again.
     """
-    last_at: dict[tuple[int, ...], int] = {}
+    last_end: dict[tuple[int, ...], int] = {}
     period = repeated = 0
     grams = zip(*(ids[offset:] for offset in range(_GRAM)), strict=False)
-    for position, gram in enumerate(grams):
-        distance = position - last_at.get(gram, position)
-        repeated = repeated + 1 if distance and distance == period else min(distance, 1)
-        period = distance
-        last_at[gram] = position
-        passage = period + repeated + _GRAM - 1
-        if period and passage >= max(_LEAST_REPEATED_TOKENS, _LEAST_REPEATS * period):
+    for end, gram in enumerate(grams, start=_GRAM):
+        if period and gram[-1] == ids[end - 1 - period]:
+            repeated += 1
+        else:
+            period = end - last_end.get(gram, end)
+            repeated = _GRAM
+        last_end[gram] = end
+        if period and period + repeated >= max(_LEAST_REPEATED_TOKENS, _LEAST_REPEATS * period):
             return True
     return False
 

@@ -110,28 +110,27 @@ def _collect(
     history: HistoryPolicy,
 ) -> None:
     """Holds the dialogues of `source` and gives what comes of them to `collector`."""
-    statistics = collector.statistics
     tokens = 0
     with reading_bar(source.size, source.what) as bar:
 
         def count(generated: int) -> None:
             nonlocal tokens
             tokens += generated
-            bar.update(bytes_read=source.done, rows=statistics.rows.total(), tokens=tokens)
+            bar.update(bytes_read=source.done, rows=source.taken, tokens=tokens)
 
         most = _WINDOW_PER_SEQUENCE * engine.sequences_at_once
         held = hold(source.rows(), engine, journal, lambda: source.ahead(most), count)
         for batch in batched(_until_complete(held, source), _ROWS_PER_CHUNK, strict=False):
             outcomes, rows = zip(*(_outcome(*pair, history) for pair in batch), strict=True)
             collector.take(TokenizedChunk(list(outcomes), sample_table(rows), source.done))
-    statistics.rows_read = source.rows_read
+    collector.statistics.rows_read = source.rows_read
 
 
 def _until_complete(
     held: Iterator[tuple[Row, Finished | None]], source: AskedRows | InventedRows
 ) -> Iterator[tuple[Row, Finished | None]]:
     for row, finished in held:
-        yield row, finished and source.take(finished)
+        yield row, source.take(finished)
         if source.is_complete:
             return
 

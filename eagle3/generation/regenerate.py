@@ -19,7 +19,8 @@ from eagle3.preparation.sources import find_files, parse_chunk_row, read_chunks
 class AskedRows:
     """The dialogues of the data at `path`, one a row, of at most `limit` rows.
 
-    `form` None: told by the columns of each row. `size` and `done` count bytes of the data.
+    `form` None: told by the columns of each row. `size` and `done` count bytes of the data,
+    `rows_read` the rows that were read and `taken` those that came back.
     """
 
     what = "answering"
@@ -28,7 +29,7 @@ class AskedRows:
         self, path: Path, form: str | None, limit: int | None, rules: DialogueRules
     ) -> None:
         self.name = path.name
-        self.rows_read = self.done = 0
+        self.rows_read = self.taken = self._bytes_read = 0
         self.is_complete = False
         self._files = find_files(path)
         self.size = sum(file.stat().st_size for file in self._files)
@@ -40,10 +41,9 @@ class AskedRows:
         """Yields each row; one that cannot be asked has no dialogue, but a reason."""
         for chunk in read_chunks(self._files, self._limit):
             self.rows_read += chunk.row_count
-            begun = self.done
-            for number, (place, content, line) in enumerate(chunk.rows(), start=1):
+            self._bytes_read = chunk.bytes_read
+            for place, content, line in chunk.rows():
                 yield self._row(place, content, line)
-                self.done = begun + (chunk.bytes_read - begun) * number // chunk.row_count
 
     def _row(self, place: str, content: str | dict[str, Any], line: bytes | None) -> Row:
         form = self._form or "unknown"
@@ -76,8 +76,14 @@ class AskedRows:
         """How many rows to have on the way, of at most `most`."""
         return most
 
-    def take(self, finished: Finished) -> Finished:
+    def take(self, finished: Finished | None) -> Finished | None:
+        """Counts a row that came back."""
+        self.taken += 1
         return finished
+
+    @property
+    def done(self) -> int:
+        return self._bytes_read * self.taken // max(1, self.rows_read)
 
 
 def _content_id(conversation: Conversation) -> str:

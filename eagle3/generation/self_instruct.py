@@ -39,20 +39,21 @@ class InventedRows:
         self._turns = turns
         self._rules = rules
         self._asked: set[bytes] = set()
-        self._taken = self._tokens = 0
-        self.rows_read = 0
+        self._useful = self._tokens = 0
+        self.taken = 0
 
     def rows(self) -> Iterator[Row]:
         for number in count(1):
             key = f"attempt {number}"
             yield Row(key, self.name, "", Dialogue(key, self._rules, [], [], invented=self._turns))
 
-    def take(self, finished: Finished) -> Finished:
+    def take(self, finished: Finished | None) -> Finished:
         """Counts `finished`, which comes back without samples if its question is a repeated one.
 
         Raises EngineError where nearly nothing can be used.
         """
-        self.rows_read += 1
+        assert finished is not None
+        self.taken += 1
         if finished.samples:
             question = normalise(finished.question).encode()
             key = hashlib.blake2b(question, digest_size=16).digest()
@@ -60,14 +61,19 @@ class InventedRows:
                 finished = replace(finished, samples=(), reason="question: asked before")
             else:
                 self._asked.add(key)
-                self._taken += 1
+                self._useful += 1
                 self._tokens += sum(len(sample.input_ids) for sample in finished.samples)
-        if self.rows_read > _LEAST_ATTEMPTS + _ATTEMPTS_A_CONVERSATION * self._taken:
+        if self.taken > _LEAST_ATTEMPTS + _ATTEMPTS_A_CONVERSATION * self._useful:
             raise EngineError(
-                f"of {self.rows_read:,} conversations that the target wrote only {self._taken:,} "
+                f"of {self.taken:,} conversations that the target wrote only {self._useful:,} "
                 f"can be used (the last one: {finished.reason}); was it trained to chat?"
             )
         return finished
+
+    @property
+    def rows_read(self) -> int:
+        """Dialogues that came back; what was begun besides counts for nothing."""
+        return self.taken
 
     @property
     def is_complete(self) -> bool:
@@ -79,15 +85,15 @@ class InventedRows:
 
     @property
     def _share(self) -> float:
-        share = self._taken / self._wanted
+        share = self._useful / self._wanted
         if self._tokens_wanted is not None:
             share = max(share, self._tokens / self._tokens_wanted)
         return min(1.0, share)
 
     def ahead(self, most: int) -> int:
         """How many attempts to have on the way: at most `most`, and few where few are missing."""
-        missing = float(self._wanted - self._taken)
-        if self._tokens_wanted is not None and self._taken:
-            each = self._tokens / self._taken
+        missing = float(self._wanted - self._useful)
+        if self._tokens_wanted is not None and self._useful:
+            each = self._tokens / self._useful
             missing = min(missing, (self._tokens_wanted - self._tokens) / each)
         return min(most, int(1.5 * missing) + 4)
