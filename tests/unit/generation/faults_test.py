@@ -63,6 +63,6 @@ def test_odd_text_is_told(text: str, odd: str | None) -> None:
 
 def test_questions_are_equal_but_for_case_punctuation_and_space() -> None:
     assert normalise("What's  the  Time?") == normalise("what s the time\n")
-    assert normalise("１ + 1?") == normalise("1+1")
+    assert normalise("\uff11 + 1?") == normalise("1+1")
     assert normalise("What is C?") != normalise("What is D?")
     assert normalise("?!") == "?!"

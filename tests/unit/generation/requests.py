@@ -42,9 +42,8 @@ def make_request(
     preparation = PreparationRequest(
         data, folder / "target", folder / out, max_model_len=512, date=DATE, **own
     )
-    return GenerationRequest(
-        preparation, SamplingOptions(), **{"max_tokens": 64, "on_degenerate": "drop", **options}
-    )
+    usual: dict[str, Any] = {"max_tokens": 64, "on_degenerate": "drop"}
+    return GenerationRequest(preparation, SamplingOptions(), **{**usual, **options})
 
 
 _PREPARATION = {"seed", "limit", "history", "show", "validation_share", "form"}

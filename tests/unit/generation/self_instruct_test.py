@@ -13,11 +13,12 @@ from eagle3.progress import Progress
 from tests.unit.fake_generator import FakeGenerator
 from tests.unit.generation.requests import make_request, speech_of
 
+_USUAL: dict[str, Any] = {"conversations": 25}
 TEXTS = ("What is {}, would you say?", "Is it true about {}?", "It is {}.", "", "~~~~~~~~~~~~")
 
 
 def run(folder: Path, *texts: str, at_once: int = 2, **options: Any) -> tuple[Any, FakeGenerator]:
-    request = make_request(folder, **{"conversations": 25, **options})
+    request = make_request(folder, **{**_USUAL, **options})
     engine = FakeGenerator(speech_of(request.preparation.model, *(texts or TEXTS)), at_once)
     return generate(request, Progress(), engine), engine
 
