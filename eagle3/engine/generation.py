@@ -28,6 +28,8 @@ _FOLDER_PREFIX = "eagle3-generation-"
 # Sequences that run at once. A GPU decodes hundreds of them in the time of one.
 _SEQUENCES_ON_CPU = 32
 _SEQUENCES_ON_GPU = 512
+# Tokens of one step, more where a single prompt is longer.
+_TOKENS_PER_STEP = 8192
 # Blocks of the KV cache on the CPU, where vLLM's attention wants a multiple of 32 tokens.
 _CPU_BLOCK_SIZE = 32
 
@@ -138,6 +140,10 @@ class GenerationEngine:
             "dtype": "bfloat16",
             "max_model_len": options.max_model_len,
             "max_num_seqs": self.sequences_at_once,
+            # A prompt that ran in several steps would draw from its seed in each of them, which
+            # moves its answer on a GPU, and fails on a CPU.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(_TOKENS_PER_STEP, options.max_model_len),
             "tensor_parallel_size": options.tensor_parallel,
             "gpu_memory_utilization": options.gpu_memory_utilization,
             "trust_remote_code": options.trust_remote_code,

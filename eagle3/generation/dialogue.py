@@ -18,9 +18,6 @@ from eagle3.errors import InputError
 from eagle3.generation.faults import Fault, find_fault, find_odd_text
 
 DegeneratePolicy = Literal["drop", "keep"]
-# A question is written, not answered: the target is to be as varied as it can be.
-_QUESTION_TEMPERATURE = 1.0
-_QUESTION_TOP_P = 0.95
 _MAX_QUESTION_TOKENS = 256
 _LEAST_QUESTION_CHARACTERS = 8
 
@@ -191,9 +188,10 @@ class Dialogue:
 
 
 def _for_questions(sampling: Sampling) -> Sampling:
+    """The target's whole distribution: questions are to be as varied as it can make them."""
     return Sampling(
-        temperature=_QUESTION_TEMPERATURE,
-        top_p=_QUESTION_TOP_P,
+        temperature=1.0,
+        top_p=1.0,
         top_k=0,
         min_p=0.0,
         repetition_penalty=1.0,

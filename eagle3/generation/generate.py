@@ -63,7 +63,7 @@ def generate(
     )
     said = ", ".join(f"{key} {value}" for key, value in asdict(sampling).items())
     progress.say(f"sampling: {said}, at most {request.max_tokens:,} tokens an answer")
-    identity = _identity(request, target, asdict(sampling))
+    identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
     path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
     source = _source(request, rules)
     with DatasetWriter(preparation.out) as writer, Journal(path, identity) as journal:
@@ -162,9 +162,12 @@ def _outcome(
 
 
 def _identity(
-    request: GenerationRequest, target: Target, sampling: dict[str, Any]
+    request: GenerationRequest, target: Target, sampling: dict[str, Any], *, dated: bool
 ) -> dict[str, Any]:
-    """Everything that bears on what the target writes: a journal goes on only where it is equal."""
+    """Everything that bears on what the target writes: a journal goes on only where it is equal.
+
+    `dated`: the template asks for the day.
+    """
     preparation = request.preparation
     identity = identify_target(preparation.model)
     stack = running_stack()
@@ -182,6 +185,6 @@ def _identity(
         "reasoning": preparation.reasoning,
         "on_degenerate": request.on_degenerate,
         "seed": preparation.seed,
-        "date": str(preparation.date),
+        "date": str(preparation.date) if dated else None,
         "tensor_parallel": request.tensor_parallel,
     }

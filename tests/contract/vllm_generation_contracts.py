@@ -14,6 +14,8 @@ GENERATING = (
             "dtype=",
             "max_model_len=",
             "max_num_seqs=",
+            "max_num_batched_tokens=",
+            "enable_chunked_prefill=",
             "tensor_parallel_size=",
             "gpu_memory_utilization=",
             "trust_remote_code=",
@@ -127,6 +129,18 @@ GENERATING = (
         ),
         (GENERATION,),
         "an answer would lack its end-of-turn token, and the mask with it",
+    ),
+    Contract(
+        "vllm.v1.core.sched.scheduler:Scheduler.schedule",
+        Does(
+            "lets a prompt wait for the next step where it does not fit into this one",
+            """
+            if not self.scheduler_config.enable_chunked_prefill and ... > token_budget:
+                break
+            """,
+        ),
+        (GENERATION,),
+        "a prompt in several steps draws from its seed in each, and fails on a CPU",
     ),
     Contract(
         "vllm.outputs:RequestOutput",

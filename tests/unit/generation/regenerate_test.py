@@ -144,8 +144,9 @@ def test_nothing_is_started_where_nothing_can_be_written(tmp_path: Path) -> None
             Progress(),
             lambda options: pytest.fail("the target was started"),
         )
+    engine = FakeGenerator(lambda prompt, seed: [])
     with pytest.raises(InputError, match="no such file"):
-        generate(make_request(tmp_path, tmp_path / "none", out="o"), Progress(), FakeGenerator)
+        generate(make_request(tmp_path, tmp_path / "none", out="o"), Progress(), engine)
 
 
 def test_what_is_finished_survives_an_error(
