@@ -16,6 +16,11 @@ USAGE_ERROR = 2
 INTERRUPTED = 130
 
 _SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
+_SHIPPED_DATA = {
+    "smoke": "examples/smoke.jsonl",
+    "heldout": "examples/heldout.jsonl",
+    "smollm2-selfgen": "examples/smollm2-selfgen",
+}
 
 
 class Command(click.Command):
@@ -99,6 +104,11 @@ def model_folder(name: str) -> Path:
             "folder of a checkpoint; models are never downloaded"
         )
     return folder
+
+
+def data_path(name: str) -> Path:
+    """The data that `--data` names: what is shipped, or a file or folder of the user's."""
+    return shipped_path(_SHIPPED_DATA[name]) if name in _SHIPPED_DATA else user_path(name)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

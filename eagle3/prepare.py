@@ -1,7 +1,7 @@
 """Prepares conversations for extraction: token ids and loss masks in a folder.
 
-Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 4 the output folder cannot
-be used, 130 interrupted.
+Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the target failed, 4 the
+output folder cannot be used, 130 interrupted.
 """
 
 import datetime
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
+from eagle3.command import Command, data_path, model_folder, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
 from eagle3.progress import Progress
 
@@ -20,22 +20,39 @@ if TYPE_CHECKING:
     from eagle3.chat.chat_template import ChatTemplate
     from eagle3.preparation.prepare import PreparationReport
     from eagle3.preparation.request import PreparationRequest
+    from eagle3.preparation.statistics import Statistics
 
 _FORMS = ("messages", "sharegpt", "alpaca", "prompt", "tokens")
 # Below this much data a second process takes longer to start than the work.
 _BYTES_FOR_MORE_WORKERS = 4_000_000
 _REASONS_SHOWN = 5
+_SAMPLING = ("temperature", "top_p", "stop")
+# Options of a target that generates; the others are those of every preparation.
+_GENERATION = (
+    *_SAMPLING,
+    "regenerate",
+    "conversations",
+    "tokens",
+    "turns",
+    "max_tokens",
+    "on_degenerate",
+    "tensor_parallel",
+    "gpu_memory_utilization",
+    "verbose",
+)
 _HELP = """Prepare conversations for extraction.
 
 Reads JSONL (plain, .gz, .zst) or parquet, renders every conversation with the target's own chat
 template, and writes token ids with a loss mask that covers what the target would have generated.
-Nothing is written unless all of it is.
+With --regenerate the target answers itself, with --self-instruct it asks, too. Nothing is written
+unless all of it is.
 
 \b
 Exit codes:
   0    done
   1    unexpected failure
   2    an option, the model or the data is wrong
+  3    the target failed while it wrote (the same command goes on from there)
   4    the output folder is there already, or cannot be written
   130  interrupted (nothing stays)
 """
@@ -64,6 +81,68 @@ Exit codes:
     help="Longest sample in tokens.",
 )
 @click.option(
+    "--regenerate", is_flag=True, help="Let the target answer the questions of the data itself."
+)
+@click.option(
+    "--self-instruct",
+    "conversations",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let the target write N conversations, questions too; needs no --data.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop --self-instruct earlier, when the samples hold N tokens.",
+)
+@click.option(
+    "--turns",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Questions and answers of a conversation of --self-instruct.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    show_default="the target's generation_config.json, else 1",
+    help="Sampling of answers; 0 takes the most probable token.",
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    show_default="the target's generation_config.json, else 1",
+    help="Sampling of answers among the most probable tokens.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=1024, help="Longest generated answer."
+)
+@click.option(
+    "--stop",
+    multiple=True,
+    metavar="TOKEN",
+    help="One more token that ends an answer; may be given several times.",
+)
+@click.option(
+    "--on-degenerate",
+    type=click.Choice(["drop", "keep"]),
+    default="drop",
+    help="Generated answers that are empty, loop, or reach --max-tokens.",
+)
+@click.option(
+    "--tp",
+    "tensor_parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Tensor-parallel ranks of the target that generates.",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=0.8,
+    help="Share of each GPU's memory for it (no effect on a CPU).",
+)
+@click.option(
     "--long",
     type=click.Choice(["drop", "split", "truncate"]),
     default="drop",
@@ -87,7 +166,12 @@ Exit codes:
     default=0.0,
     help="Share of conversations held out.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of that choice.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Seed of that choice, and of what is generated.",
+)
 @click.option(
     "--draft-vocab",
     type=click.IntRange(min=1),
@@ -126,7 +210,6 @@ def prepare(
     draft_vocab: int,
     lint: bool,
     as_json: bool,
-    verbose: bool,
     **options: Any,
 ) -> None:
     progress = Progress()
@@ -135,15 +218,13 @@ def prepare(
     if lint:
         _lint(folder, day, options["trust_remote_code"])
         return
-    if data is None:
-        raise click.UsageError("--data is needed: a JSONL or parquet file, or a folder of such")
-    progress.say(f"prepare: {data} for {model} into {user_path(out)}")
+    generation = {name: options.pop(name) for name in _GENERATION}
+    path = _data(data, generation)
+    progress.say(f"prepare: {data or 'conversations'} for {model} into {user_path(out)}")
     with stdout_for_result_only():
         # Imported only now: the first line must not wait for the tokenizer's libraries.
-        from eagle3.preparation.prepare import prepare as prepare_data
         from eagle3.preparation.request import PreparationRequest
 
-        path = user_path(data)
         request = PreparationRequest(
             data=path,
             model=folder,
@@ -152,19 +233,55 @@ def prepare(
             workers=workers or _usual_workers(path),
             **options,
         )
-        report = prepare_data(request, progress)
+        report = _run(request, generation, progress)
     if report.shown:
         _show(request, report, to_stderr=as_json)
     click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab))
 
 
-def _usual_workers(data: Path) -> int:
+def _data(data: str | None, generation: dict[str, Any]) -> Path | None:
+    invents = generation["conversations"] is not None
+    if invents and (data is not None or generation["regenerate"]):
+        raise click.UsageError("--self-instruct writes its own questions; drop the other option")
+    if not invents:
+        if generation["tokens"] is not None:
+            raise click.UsageError("--tokens says when to stop --self-instruct; give that, too")
+        if data is None:
+            raise click.UsageError("--data is needed: a JSONL or parquet file, or a folder of such")
+    return None if data is None else data_path(data)
+
+
+def _run(
+    request: "PreparationRequest", generation: dict[str, Any], progress: Progress
+) -> "PreparationReport":
+    if not generation.pop("regenerate") and generation["conversations"] is None:
+        _leave_torch_out()
+        from eagle3.preparation.prepare import prepare as prepare_data
+
+        return prepare_data(request, progress)
+    from eagle3.generation.generate import generate
+    from eagle3.generation.request import GenerationRequest
+    from eagle3.generation.sampling import SamplingOptions
+
+    sampling = SamplingOptions(*(generation.pop(name) for name in _SAMPLING))
+    return generate(GenerationRequest(request, sampling, **generation), progress)
+
+
+def _leave_torch_out() -> None:
+    """transformers opens a tokenizer three times faster without torch, which prepares nothing."""
+    os.environ.update(USE_TORCH="0", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
+
+
+def _usual_workers(data: Path | None) -> int:
+    if data is None:
+        return 1
     files = [data] if data.is_file() else [path for path in data.rglob("*") if path.is_file()]
     small = sum(path.stat().st_size for path in files) < _BYTES_FOR_MORE_WORKERS
     return 1 if small else len(os.sched_getaffinity(0))
 
 
 def _lint(model: Path, date: datetime.date, trust_remote_code: bool) -> None:
+    _leave_torch_out()
     with stdout_for_result_only():
         from eagle3.chat.chat_template import load_chat_template
         from eagle3.chat.lint import lint_template
@@ -213,12 +330,19 @@ def _as_json(report: "PreparationReport", draft_vocab: int) -> str:
             "validation": statistics.samples["validation"],
             "tokens": statistics.tokens,
             "supervised": statistics.supervised,
+            "answers": statistics.answers,
+            "degenerate": statistics.faults,
             "draft_vocab": draft_vocab,
             "coverage": round(report.frequencies.coverage(draft_vocab), 6),
             "sha256": report.dataset_sha256,
             "out": str(report.out),
         }
     )
+
+
+def _answers(statistics: "Statistics") -> str:
+    faults = ", ".join(f"{count:,} {fault}" for fault, count in statistics.faults.most_common())
+    return f"{statistics.answers:,} generated" + (f"; degenerate: {faults}" if faults else "")
 
 
 def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
@@ -243,6 +367,7 @@ def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
         "long": f"{statistics.cut:,} cut, {statistics.too_long:,} samples dropped"
         if statistics.cut or statistics.too_long
         else "",
+        "answers": _answers(statistics) if statistics.answers else "",
         "repeated": f"{statistics.repeated:,} samples" if statistics.repeated else "",
         "draft": f"{draft_vocab:,} covers {report.frequencies.coverage(draft_vocab):.1%}".replace(
             "%", " %"
@@ -263,6 +388,4 @@ def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
 
 
 if __name__ == "__main__":
-    # transformers opens a tokenizer three times faster without torch, which prepares nothing.
-    os.environ.update(USE_TORCH="0", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
     run(prepare)

@@ -113,6 +113,12 @@ class ChatTemplate:
         return [self.tokenizer.encode(text, add_special_tokens=False) for text in texts]
 
     @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all special tokens, which no text holds."""
+        added = self.tokenizer.added_tokens_decoder
+        return frozenset(number for number, token in added.items() if token.special)
+
+    @cached_property
     def marks_generation(self) -> bool:
         """Whether the template says itself, by `{% generation %}`, what the target generates."""
         return any(mark in self.source for mark in ("{% generation", "{%- generation"))

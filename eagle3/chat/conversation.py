@@ -56,7 +56,7 @@ class Conversation:
 
 
 def check_order(place: str, messages: tuple[Message, ...]) -> None:
-    """Raises InputError where no target would be asked in this order, or where nobody answers."""
+    """Raises InputError where no target would be asked in this order."""
     roles = [message.role for message in messages]
     if "system" in roles[1:]:
         raise InputError(f"{place}: a system prompt may only stand first")
@@ -66,5 +66,3 @@ def check_order(place: str, messages: tuple[Message, ...]) -> None:
         before = messages[turn - 1]
         if role == "tool" and before.role != "tool" and not before.tool_calls:
             raise InputError(f"{place}: turn {turn + 1} is a tool's, but no tool was called")
-    if "assistant" not in roles:
-        raise NothingToTrainOnError(f"{place}: no assistant turn, so nothing to train on")

@@ -49,6 +49,20 @@ def parse_row(record: Record, form: str) -> Conversation | TokenSequence:
         if "input_ids" not in record.fields:
             raise InputError(f"{record.place}: no `input_ids`")
         return parse_token_sequence(record)
+    conversation = parse_questions(record, form)
+    if not any(message.role == "assistant" for message in conversation.messages):
+        raise NothingToTrainOnError(f"{record.place}: a prompt without an answer")
+    return conversation
+
+
+def parse_questions(record: Record, form: str) -> Conversation:
+    """Reads `record` as `form`, whether anybody answers in it or not.
+
+    Raises as `parse_row` does, and InputError for ready token ids, of which nobody can tell who
+    said what.
+    """
+    if form == "tokens":
+        raise InputError(f"{record.place}: token ids hold no questions to ask; give conversations")
     refuse_media(record.place, record.fields)
     messages = _PARSERS[form](record)
     check_order(record.place, messages)
@@ -91,13 +105,10 @@ def _parse_prompt(record: Record) -> tuple[Message, ...]:
 
 
 def _dialogue(record: Record, prompt: str, keys: tuple[str, ...]) -> tuple[Message, ...]:
+    turns = [{"role": "user", "content": prompt}]
     answered = next((key for key in keys if record.fields.get(key) is not None), None)
-    if answered is None:
-        raise NothingToTrainOnError(f"{record.place}: a prompt without an answer")
-    turns = [
-        {"role": "user", "content": prompt},
-        {"role": "assistant", "content": record.fields[answered]},
-    ]
+    if answered is not None:
+        turns.append({"role": "assistant", "content": record.fields[answered]})
     system = record.fields.get("system")
     if isinstance(system, str) and system.strip():
         turns.insert(0, {"role": "system", "content": system})

@@ -1,16 +1,15 @@
 """What a target's processes find around them: environment, a folder to meet in, and silence."""
 
 import contextlib
-import logging
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from eagle3.engine.architecture import TargetArchitecture
 from eagle3.engine.environment import set_environment
 from eagle3.engine.options import EngineOptions
+from eagle3.engine.quiet import quiet_libraries
 from eagle3.engine.worker_log import workers_print_to
 
 WORKER_LOG = "workers.log"
@@ -45,27 +44,6 @@ def surroundings(
     )
     with contextlib.ExitStack() as quiet:
         if not options.verbose:
-            quiet.enter_context(_quiet_libraries())
+            quiet.enter_context(quiet_libraries())
             quiet.enter_context(workers_print_to(folder / WORKER_LOG))
         yield
-
-
-@contextlib.contextmanager
-def _quiet_libraries() -> Iterator[None]:
-    """Silences what the libraries say on import and of the configuration, and then for good."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    for name in ("speculators", "transformers", "torch.utils.cpp_extension"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Imported here, since it sets its logger's level on import.
-        import vllm.logger  # noqa: F401
-
-        logging.getLogger("vllm").setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            # One of them configures the root logger, which is not theirs, for INFO.
-            root.setLevel(level)
-            root.handlers = handlers

@@ -12,12 +12,13 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class ReadingBar:
-    """Follows work of which only the size in bytes is known beforehand.
+    """Follows work of which only the size in bytes, or another measure, is known beforehand.
 
     The clock starts with the first of the work, since starting the processes takes seconds.
     """
 
-    def __init__(self, total_bytes: int) -> None:
+    def __init__(self, what: str, total_bytes: int) -> None:
+        self._what = what
         self._total = total_bytes
         self._last_line = time.monotonic()
         self._began: tuple[float, int, int] | None = None
@@ -36,33 +37,36 @@ class ReadingBar:
     def state(self) -> str:
         """Share done, rows, tokens/s and the time left."""
         state = f"{self.bytes_read / max(1, self._total):.0%}, {self._rows:,} rows"
-        if self._began is None or self.bytes_read == self._began[1]:
+        if self._began is None or self._tokens == self._began[2]:
             return state
-        seconds = time.monotonic() - self._began[0]
-        left = round(seconds * (self._total - self.bytes_read) / (self.bytes_read - self._began[1]))
-        rate = (self._tokens - self._began[2]) / seconds
-        return f"{state}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02d} left"
+        began, bytes_before, tokens_before = self._began
+        seconds = time.monotonic() - began
+        state += f", {(self._tokens - tokens_before) / seconds:,.0f} tokens/s"
+        if self.bytes_read == bytes_before:
+            return state
+        left = round(seconds * (self._total - self.bytes_read) / (self.bytes_read - bytes_before))
+        return f"{state}, {left // 60}:{left % 60:02d} left"
 
     def _print_line(self) -> None:
         now = time.monotonic()
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            print(f"preparing: {self.state()}", file=sys.stderr, flush=True)
+            print(f"{self._what}: {self.state()}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def reading_bar(total_bytes: int) -> Generator[ReadingBar]:
-    """Shows a ReadingBar for as long as the context lasts."""
-    bar = ReadingBar(total_bytes)
+def reading_bar(total_bytes: int, what: str = "preparing") -> Generator[ReadingBar]:
+    """Shows a ReadingBar of `what` for as long as the context lasts."""
+    bar = ReadingBar(what, total_bytes)
     if not sys.stderr.isatty():
         yield bar
         return
     columns = (
-        rich.progress.TextColumn("preparing"),
+        rich.progress.TextColumn(what),
         rich.progress.BarColumn(),
         rich.progress.TextColumn("{task.fields[state]}"),
     )
     with rich.progress.Progress(*columns, console=Console(stderr=True)) as drawn:
-        task = drawn.add_task("preparing", total=total_bytes, state=bar.state())
+        task = drawn.add_task(what, total=total_bytes, state=bar.state())
         bar.draw = lambda: drawn.update(task, completed=bar.bytes_read, state=bar.state())
         yield bar

@@ -14,11 +14,13 @@ ReasoningPolicy = Literal["keep", "drop"]
 class PreparationRequest:
     """One field an option of the command; all paths are absolute.
 
+    `data` None: there are no rows to read, the target writes conversations itself.
+
     `form` None: told by the columns of each row. `max_model_len` None: 2,048 tokens, or what the
     target can take if that is less. `limit` None: all rows. `date` is today for the template.
     """
 
-    data: Path
+    data: Path | None
     model: Path
     out: Path
     form: str | None = None

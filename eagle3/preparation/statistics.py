@@ -18,6 +18,7 @@ class Statistics:
 
     `rows_read` is counted where rows are read, `rows` where their outcomes arrive. `lengths[n]`
     counts samples of n tokens, `supervised_counts[id]` supervised tokens of the training part.
+    `answers` are those that the target generated, `faults` those of them that are degenerate.
     """
 
     vocab_size: int
@@ -33,6 +34,8 @@ class Statistics:
     in_several: int = 0
     tokens: int = 0
     supervised: int = 0
+    answers: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.lengths = np.zeros(self.max_model_len + 1, np.int64)
@@ -44,6 +47,8 @@ class Statistics:
         self.cut += outcome.cut
         self.too_long += outcome.dropped
         self.in_several += outcome.samples > 1
+        self.answers += outcome.answers
+        self.faults.update(outcome.faults)
         if outcome.reason:
             key = (outcome.kind, outcome.reason)
             if key not in self.reasons and len(self.reasons) >= _MAX_REASONS:

@@ -11,7 +11,7 @@ import signal
 import threading
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -43,19 +43,26 @@ SCHEMA = pa.schema(
 )
 _CHUNKS_AHEAD = 3
 
+OutcomeKind = Literal["success", "skipped", "error"]
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one row. `content` is the row itself, of one that was not taken."""
+    """What became of one row. `content` is the row itself, of one that was not taken.
+
+    `answers` counts those that the target generated for it, `faults` those that are degenerate.
+    """
 
     place: str
-    kind: Literal["success", "skipped", "error"]
+    kind: OutcomeKind
     form: str = "unknown"
     samples: int = 0
     cut: int = 0
     dropped: int = 0
     reason: str = ""
     content: str | dict[str, Any] | None = None
+    answers: int = 0
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,7 @@ class RowTokenizer:
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         outcomes = []
-        samples: list[TokenSequence] = []
-        conversations: list[str] = []
-        ids: list[str] = []
+        rows: list[Sequence[TokenSequence]] = []
         for place, content, line in chunk.rows():
             form = self._request.form or "unknown"
             try:
@@ -96,15 +101,11 @@ class RowTokenizer:
                     Outcome(place, "skipped", form, 0, 0, fitted.dropped, reason, content)
                 )
                 continue
-            row_ids = [Sample(part.input_ids, part.loss_mask).id for part in fitted.samples]
-            conversation = hashlib.sha256("\n".join(row_ids).encode()).hexdigest()[:32]
-            ids += row_ids
-            conversations += [conversation] * len(row_ids)
-            samples += fitted.samples
+            rows.append(fitted.samples)
             outcomes.append(
-                Outcome(place, "success", form, len(row_ids), fitted.cut, fitted.dropped)
+                Outcome(place, "success", form, len(fitted.samples), fitted.cut, fitted.dropped)
             )
-        return TokenizedChunk(outcomes, _table(ids, conversations, samples), chunk.bytes_read)
+        return TokenizedChunk(outcomes, sample_table(rows), chunk.bytes_read)
 
     def _fit(self, row: Conversation | TokenSequence) -> Fitted:
         policy, length = self._request.long, self._target.max_model_len
@@ -185,7 +186,17 @@ def tokenize_chunks(
         pool.shutdown(cancel_futures=True)
 
 
-def _table(ids: list[str], conversations: list[str], samples: list[TokenSequence]) -> pa.Table:
+def sample_table(rows: Sequence[Sequence[TokenSequence]]) -> pa.Table:
+    """The samples of `rows` in SCHEMA; those of one row are one conversation."""
+    samples: list[TokenSequence] = []
+    conversations: list[str] = []
+    ids: list[str] = []
+    for row in rows:
+        row_ids = [Sample(part.input_ids, part.loss_mask).id for part in row]
+        conversation = hashlib.sha256("\n".join(row_ids).encode()).hexdigest()[:32]
+        ids += row_ids
+        conversations += [conversation] * len(row_ids)
+        samples += row
     offsets = np.zeros(len(samples) + 1, np.int32)
     np.cumsum([len(sample.input_ids) for sample in samples], out=offsets[1:])
     # array and bytes take tuples several times faster than numpy does.

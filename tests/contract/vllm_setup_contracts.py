@@ -8,6 +8,7 @@ from tests.contract.relying import (
     CPU_ENVIRONMENT,
     ENGINE,
     ENVIRONMENT,
+    GENERATION,
     GENERATOR,
     P01,
     P02,
@@ -20,6 +21,7 @@ from tests.contract.relying import (
     P19,
     P20,
     P23,
+    QUIET,
     WORKER,
 )
 
@@ -197,7 +199,7 @@ PLATFORM = (
     Contract(
         "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
         Does("wants blocks of a multiple of 32 tokens", "cache_config.block_size % 32"),
-        (CONFIG,),
+        (CONFIG, GENERATION),
         "the engine's block size on a CPU is chosen for this",
     ),
     Contract(
@@ -210,7 +212,7 @@ PLATFORM = (
         Contract(
             "vllm.envs:environment_variables",
             Does(f"knows {name}", f'"{name}"'),
-            (ENVIRONMENT,),
+            (ENVIRONMENT, GENERATION),
             "the engine sets it; an unknown variable is ignored without a word",
         )
         for name in (
@@ -219,6 +221,7 @@ PLATFORM = (
             "VLLM_CPU_KVCACHE_SPACE",
             "VLLM_CPU_OMP_THREADS_BIND",
             "VLLM_DO_NOT_TRACK",
+            "VLLM_ENABLE_V1_MULTIPROCESSING",
             "VLLM_LOGGING_LEVEL",
             "VLLM_MLA_DISABLE",
             "VLLM_NO_USAGE_STATS",
@@ -229,7 +232,7 @@ PLATFORM = (
     Contract(
         "vllm.logger:",
         Does("sets its logger up on import", "_configure_vllm_root_logger()"),
-        (ENGINE,),
+        (ENGINE, QUIET),
         "the level that the engine sets after the import would be set back",
     ),
     Contract(
@@ -241,7 +244,7 @@ PLATFORM = (
     Contract(
         "vllm.model_executor.layers.rotary_embedding.base:RotaryEmbeddingBase",
         Does("is the custom op rotary_embedding", 'CustomOp.register("rotary_embedding")'),
-        (CONFIG,),
+        (CONFIG, GENERATION),
         "the CPU's rotary kernel is switched off by this name: wrong for DeepSeek's queries",
     ),
 )

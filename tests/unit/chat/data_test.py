@@ -67,7 +67,7 @@ def test_limit_stops_before_the_next_line_is_read(tmp_path: Path) -> None:
         ({"messages": [USER, {"role": "assistant", "content": " "}]}, "`content` is empty"),
         ({"messages": [USER, {**ASSISTANT, "reasoning": "x"}]}, "prepare the data with"),
         ({"messages": [USER, {**ASSISTANT, "image": "x"}]}, "`image` cannot be prepared"),
-        ({"messages": [USER]}, "no assistant turn"),
+        ({"messages": [USER]}, "a prompt without an answer"),
         ({"messages": [ASSISTANT, USER]}, "the first turn .* must be the user's"),
         (
             {"messages": [SYSTEM]},

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import eagle3.generation.generate
+from eagle3.generation.generate import generate
 from eagle3.prepare import prepare
+from tests.unit.fake_generator import FakeGenerator
+from tests.unit.generation.requests import speech_of, write_questions
 from tests.unit.preparation import rows
 from tests.unit.tiny_target import make_target
 
@@ -16,6 +20,7 @@ OPTIONS = {
     "--date": None,
     "--draft-vocab": 32000,
     "--format": None,
+    "--gpu-memory-utilization": 0.8,
     "--help": False,
     "--history": "split",
     "--html": False,
@@ -24,12 +29,22 @@ OPTIONS = {
     "--lint": False,
     "--long": "drop",
     "--max-model-len": None,
+    "--max-tokens": 1024,
     "--model": "smollm2",
+    "--on-degenerate": "drop",
     "--out": "./eagle3-data",
     "--reasoning": "keep",
+    "--regenerate": False,
     "--seed": 0,
+    "--self-instruct": None,
     "--show": 0,
+    "--stop": (),
+    "--temperature": None,
+    "--tokens": None,
+    "--top-p": None,
+    "--tp": 1,
     "--trust-remote-code": False,
+    "--turns": 1,
     "--validation-share": 0.0,
     "--verbose": False,
     "--workers": None,
@@ -65,7 +80,14 @@ def test_the_options_are_the_frozen_ones() -> None:
 def test_help_tells_every_option_and_the_exit_codes() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    for text in (*OPTIONS, "0    done", "2    an option", "4    the output", "130  inter"):
+    for text in (
+        *OPTIONS,
+        "0    done",
+        "2    an option",
+        "3    the target",
+        "4    the output",
+        "130  inter",
+    ):
         assert text in result.stdout
 
 
@@ -117,6 +139,34 @@ def test_lint_fails_for_a_template_that_cannot_be_used(tmp_path: Path) -> None:
     assert result.stderr.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (("--regenerate", "--data"), ("It is {}.", "ha" * 40)),
+        (("--self-instruct", "5"), ("What is {}, would you say?", "")),
+    ],
+)
+def test_the_target_writes_and_the_table_tells_of_it(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    texts: tuple[str, ...],
+) -> None:
+    def generate_without_engine(request: Any, progress: Any) -> Any:
+        assert (request.max_tokens, request.sampling.stop) == (70, ("<|begin|>",))
+        return generate(request, progress, FakeGenerator(speech_of(model, *texts)))
+
+    monkeypatch.setattr(eagle3.generation.generate, "generate", generate_without_engine)
+    if "--data" in arguments:
+        arguments = (*arguments, str(write_questions(tmp_path / "d.jsonl", 9)))
+    options = ("--model", model, "--out", tmp_path / "out", "--max-tokens", 70)
+    result = invoke(*arguments, *options, "--stop", "<|begin|>", "--show", 1)
+    assert result.exit_code == 0, result.stderr
+    assert " generated; degenerate: " in result.stdout
+    assert "<|end|>»" in result.stdout
+
+
 def test_an_error_is_one_line_and_its_code(tmp_path: Path, model: Path, data: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("x")
@@ -125,6 +175,9 @@ def test_an_error_is_one_line_and_its_code(tmp_path: Path, model: Path, data: Pa
         (("--data", tmp_path / "none", "--model", model), 2, "no such file"),
         (("--data", data, "--model", tmp_path / "none"), 2, "no model "),
         (("--data", data, "--model", model, "--out", taken), 4, "is there already"),
+        (("--self-instruct", 3, "--data", data), 2, "writes its own questions"),
+        (("--self-instruct", 3, "--regenerate"), 2, "writes its own questions"),
+        (("--data", data, "--tokens", 3), 2, "says when to stop --self-instruct"),
         (("--data", data, "--long", "keep"), 2, "'keep' is not one of"),
         (("--data", data, "--validation-share", "1"), 2, "1.0 is not in the range"),
         (("--data", data, "--model", model, "--max-model-len", 5000), 2, "4,096 positions"),

@@ -1,0 +1,1 @@
+"""Conversations in the target's own words."""
