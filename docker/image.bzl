@@ -1,0 +1,96 @@
+"""One image of a stack: its layers, in order, and its configuration."""
+
+load("//tools/oci:image.bzl", "oci_image")
+load("//tools/oci:layers.bzl", "files_layer", "wheel_plans", "wheels_layer")
+load(":commands.bzl", "COMMANDS")
+load(":layers.bzl", "LINKS")
+
+_ENV = {
+    "HOME": "/home/nonroot",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    # The root may be read-only, and byte code is there already.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONSAFEPATH": "1",
+    # Where commands find what they ship.
+    "RUNFILES_DIR": "/opt/eagle3",
+    "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+}
+
+_LABELS = {
+    "org.opencontainers.image.base.name": "Debian 13, see the SBOM",
+    "org.opencontainers.image.licenses": "Apache-2.0 AND LicenseRef-see-SBOM",
+}
+
+def stack_image(name, stack, groups, order, stubs, leave_out, leave_out_paths, title, base, env, constraint):
+    """Declares an image `name` and its layers `name`_LAYER.
+
+    Args:
+      name: the image's target.
+      stack: name of the environment's repository.
+      groups: layer -> patterns of distributions.
+      order: the layers of wheels, the lowest first.
+      stubs: list of the stack's CUDA stand-ins, or None.
+      leave_out: patterns of distributions that stay out.
+      leave_out_paths: patterns of paths in site-packages that stay out.
+      title: the image's title label.
+      base: layers below the wheels.
+      env: variables on top of those of every image.
+      constraint: the platform's constraint value that chooses the stack.
+    """
+    site = "@{}//:site-packages".format(stack)
+    stamp = "@{}//:stamp.json".format(stack)
+    wheel_plans(
+        name = name + "_plans",
+        groups = groups,
+        leave_out = leave_out,
+        leave_out_paths = leave_out_paths,
+        site = site,
+        stamp = stamp,
+        stubs = stubs,
+        target_compatible_with = [constraint],
+    )
+    for layer in order:
+        native.filegroup(
+            name = "{}_{}_plan".format(name, layer),
+            srcs = [name + "_plans"],
+            output_group = layer,
+            target_compatible_with = [constraint],
+        )
+        wheels_layer(
+            name = "{}_{}".format(name, layer),
+            layer_name = layer,
+            links = LINKS,
+            plan = "{}_{}_plan".format(name, layer),
+            site = site,
+            target_compatible_with = [constraint],
+        )
+    files_layer(
+        name = name + "_model",
+        data = ["//third_party/models:smollm2"],
+        layer_name = "model",
+        target_compatible_with = [constraint],
+    )
+    files_layer(
+        name = name + "_workspace",
+        commands = COMMANDS,
+        layer_name = "workspace",
+        stamp = stamp,
+        target_compatible_with = [constraint],
+    )
+    own = [name + "_model"] + ["{}_{}".format(name, layer) for layer in order] + [name + "_workspace"]
+    oci_image(
+        name = name,
+        cmd = ["extract", "--help"],
+        env = _ENV | env,
+        labels = _LABELS | {"org.opencontainers.image.title": title},
+        layers = base + own,
+        stamp = select(
+            {
+                "//docker:release": True,
+                "//conditions:default": False,
+            }
+        ),
+        target_compatible_with = [constraint],
+    )
