@@ -23,7 +23,10 @@ _LABELS = {
     "org.opencontainers.image.licenses": "Apache-2.0 AND LicenseRef-see-SBOM",
 }
 
-def stack_image(name, stack, groups, order, stubs, leave_out, leave_out_paths, title, base, env, constraint):
+
+def stack_image(
+    name, stack, groups, order, stubs, leave_out, leave_out_paths, title, base, env, constraint
+):
     """Declares an image `name` and its layers `name`_LAYER.
 
     Args:
@@ -79,7 +82,9 @@ def stack_image(name, stack, groups, order, stubs, leave_out, leave_out_paths, t
         stamp = stamp,
         target_compatible_with = [constraint],
     )
-    own = [name + "_model"] + ["{}_{}".format(name, layer) for layer in order] + [name + "_workspace"]
+    own = (
+        [name + "_model"] + ["{}_{}".format(name, layer) for layer in order] + [name + "_workspace"]
+    )
     oci_image(
         name = name,
         cmd = ["extract", "--help"],
@@ -93,4 +98,58 @@ def stack_image(name, stack, groups, order, stubs, leave_out, leave_out_paths, t
             }
         ),
         target_compatible_with = [constraint],
+    )
+    for group in ["layout", "digest", "contents"]:
+        native.filegroup(
+            name = "{}_{}".format(name, group),
+            srcs = [name],
+            output_group = group,
+            target_compatible_with = [constraint],
+        )
+
+
+# What the tools are told of an image.
+_LAYOUT = ["--layout=$(rootpath {image}_layout)", "--digest=$(rootpath {image}_digest)"]
+_RECORD = ["--digest=$(rootpath {image}_digest)", "--contents $(rootpaths {image}_contents)"]
+
+
+def image_tools(images):
+    """Declares push, load, record and digest_test for the image that the platform chooses.
+
+    Args:
+      images: constraint value -> name of the image that it stands for.
+    """
+    for name, arguments in {
+        "load": _LAYOUT,
+        "push": _LAYOUT,
+        "record": _RECORD + ["--name={image}"],
+    }.items():
+        native.py_binary(
+            name = name,
+            srcs = ["//tools/oci:{}.py".format(name)],
+            main = "//tools/oci:{}.py".format(name),
+            args = _chosen(images, arguments),
+            data = _chosen(images, ["{image}_layout", "{image}_digest", "{image}_contents"]),
+            deps = ["//tools/oci"],
+        )
+    native.py_test(
+        name = "digest_test",
+        size = "small",
+        srcs = ["//tools/oci:compare.py"],
+        main = "//tools/oci:compare.py",
+        args = _chosen(images, _RECORD + ["--recorded=$(rootpath {image}.digest)"]),
+        data = _chosen(
+            images,
+            ["{image}.digest", "{image}.tree", "{image}_digest", "{image}_contents"],
+        ),
+        deps = ["//tools/oci"],
+    )
+
+
+def _chosen(images, words):
+    return select(
+        {
+            constraint: [word.format(image = image) for word in words]
+            for constraint, image in images.items()
+        }
     )

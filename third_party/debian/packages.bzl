@@ -2,6 +2,7 @@
 
 load("//tools/oci:debian.bzl", "debian_packages")
 
+
 def debian():
     """Declares every set; one that no target needs is never fetched."""
     for name in ["base", "compiler", "test_tools"]:

@@ -1,6 +1,12 @@
 """Pinned Debian packages, as files of a repository."""
 
-load("//tools/python:repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python", "run_step")
+load(
+    "//tools/python:repositories.bzl",
+    "BOOTSTRAP_SOURCES",
+    "CACHE_VARIABLES",
+    "host_python",
+    "run_step",
+)
 
 _BUILD = """\
 package(default_visibility = ["//visibility:public"])
@@ -12,6 +18,7 @@ filegroup(
     srcs = glob(["debs/*.deb"]),
 )
 """
+
 
 def _debian_packages_impl(rctx):
     for source in rctx.attr._sources:
@@ -27,6 +34,7 @@ def _debian_packages_impl(rctx):
         what = "fetching the packages of {}".format(rctx.attr.lock.name),
     )
     rctx.file("BUILD.bazel", _BUILD)
+
 
 debian_packages = repository_rule(
     implementation = _debian_packages_impl,

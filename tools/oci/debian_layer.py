@@ -11,11 +11,10 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tools.oci.contents import read_contents, tree
+from tools.oci.contents import Entry, read_contents, tree
 from tools.oci.deb import Deb
 from tools.oci.errors import ImageError, run
 from tools.oci.layer import Member, file_member, folder_member, link_member, write_layer
-from tools.oci.contents import Entry
 
 _MERGED = ("bin", "lib", "lib64", "sbin")
 _CERTIFICATES = "usr/share/ca-certificates/mozilla/"

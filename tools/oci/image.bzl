@@ -11,6 +11,7 @@ ImageInfo = provider(
     },
 )
 
+
 def _oci_image_impl(ctx):
     layers = [layer[LayerInfo] for layer in ctx.attr.layers]
     contents = [layer.contents for layer in layers]
@@ -57,6 +58,7 @@ def _oci_image_impl(ctx):
         ),
     ]
 
+
 def _validated(ctx, layout, contents):
     """Declares the check that Bazel runs with every build of the image."""
     report = ctx.actions.declare_file(ctx.label.name + ".validated")
@@ -74,6 +76,7 @@ def _validated(ctx, layout, contents):
         execution_requirements = {"no-remote": "1", "no-sandbox": "1"},
     )
     return report
+
 
 oci_image = rule(
     implementation = _oci_image_impl,

@@ -68,7 +68,7 @@ def write_layer(
     with blob.open("wb") as file:
         sink = _Sink(file)
         with tarfile.open(
-            fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_BLOCK, copybufsize=_BLOCK
+            fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_BLOCK
         ) as archive:
             for path in sorted(chosen):
                 entries.append(_add(archive, chosen[path]))
@@ -102,7 +102,7 @@ def _same(member: Member, below: Entry) -> bool:
     if entry.kind != "file":
         return entry == below
     with _open(member.source) as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = hashlib.sha256(stream.read()).hexdigest()
     return (below.kind, below.mode, below.sha256) == ("file", entry.mode, found)
 
 

@@ -12,6 +12,7 @@ LayerInfo = provider(
 # files, which a sandbox would have to link one by one.
 _IN_PLACE = {"no-remote": "1", "no-sandbox": "1"}
 
+
 def _tool(name):
     return attr.label(
         default = "//tools/oci:" + name,
@@ -19,10 +20,12 @@ def _tool(name):
         executable = True,
     )
 
+
 _LOWER = attr.label_list(
     doc = "Layers below this one; what they hold already is left out here.",
     providers = [LayerInfo],
 )
+
 
 def _layer(ctx, tool, arguments, inputs, lower = []):
     """Runs a layer tool; returns the providers of its layer."""
@@ -48,6 +51,7 @@ def _layer(ctx, tool, arguments, inputs, lower = []):
         LayerInfo(blob = blob, contents = contents),
     ]
 
+
 def _debian_layer_impl(ctx):
     arguments = ctx.actions.args()
     arguments.add("--name", ctx.attr.layer_name)
@@ -57,9 +61,11 @@ def _debian_layer_impl(ctx):
     lower = ctx.attr.lower
     return _layer(ctx, ctx.executable._tool, _with_files(arguments, debs), debs, lower)
 
+
 def _with_files(arguments, files):
     arguments.add_all(files)
     return arguments
+
 
 debian_layer = rule(
     implementation = _debian_layer_impl,
@@ -77,6 +83,7 @@ debian_layer = rule(
     doc = "Debian packages, unpacked.",
 )
 
+
 def _python_layer_impl(ctx):
     usr = [file for file in ctx.files.runtime if file.basename == "usr"]
     if len(usr) != 1:
@@ -86,6 +93,7 @@ def _python_layer_impl(ctx):
     debs = ctx.files.packages
     inputs = ctx.files.runtime + debs
     return _layer(ctx, ctx.executable._tool, _with_files(arguments, debs), inputs, ctx.attr.lower)
+
 
 python_layer = rule(
     implementation = _python_layer_impl,
@@ -104,8 +112,12 @@ python_layer = rule(
     doc = "The toolchain's CPython in /usr.",
 )
 
+
 def _wheel_plans_impl(ctx):
-    plans = {name: ctx.actions.declare_file("{}.{}.plan".format(ctx.label.name, name)) for name in ctx.attr.groups}
+    plans = {
+        name: ctx.actions.declare_file("{}.{}.plan".format(ctx.label.name, name))
+        for name in ctx.attr.groups
+    }
     inputs = [ctx.file.site, ctx.file.stamp]
     arguments = ctx.actions.args()
     arguments.add("--site", ctx.file.site.path)
@@ -130,6 +142,7 @@ def _wheel_plans_impl(ctx):
         DefaultInfo(files = depset(plans.values())),
         OutputGroupInfo(**{name: depset([plan]) for name, plan in plans.items()}),
     ]
+
 
 wheel_plans = rule(
     implementation = _wheel_plans_impl,
@@ -158,6 +171,7 @@ wheel_plans = rule(
     doc = "Says which file of a site-packages goes into which layer, and with what hash.",
 )
 
+
 def _wheels_layer_impl(ctx):
     arguments = ctx.actions.args()
     arguments.add("--name", ctx.attr.layer_name)
@@ -165,6 +179,7 @@ def _wheels_layer_impl(ctx):
     arguments.add("--plan", ctx.file.plan)
     arguments.add("--links", json.encode(ctx.attr.links))
     return _layer(ctx, ctx.executable._tool, arguments, [ctx.file.site, ctx.file.plan])
+
 
 wheels_layer = rule(
     implementation = _wheels_layer_impl,
@@ -184,13 +199,12 @@ wheels_layer = rule(
     doc = "The wheels of one plan.",
 )
 
+
 def _own_sources(targets):
     """Source files of this workspace that the targets need at run time."""
-    files = depset(transitive = [
-        target[DefaultInfo].default_runfiles.files
-        for target in targets
-    ])
+    files = depset(transitive = [target[DefaultInfo].default_runfiles.files for target in targets])
     return [file for file in files.to_list() if file.is_source and not file.owner.workspace_name]
+
 
 def _files_layer_impl(ctx):
     files = {file.short_path: file for file in _own_sources(ctx.attr.commands) + ctx.files.data}
@@ -200,12 +214,15 @@ def _files_layer_impl(ctx):
         arguments.add_all([file], format_each = "--file={}=%s".format(path), expand_directories = False)
     for command in ctx.attr.commands:
         label = command.label
-        arguments.add("{}.{}".format(label.package.replace("/", "."), label.name), format = "--module=%s")
+        arguments.add(
+            "{}.{}".format(label.package.replace("/", "."), label.name), format = "--module=%s"
+        )
     inputs = list(files.values())
     if ctx.file.stamp:
         arguments.add("--stamp", ctx.file.stamp)
         inputs.append(ctx.file.stamp)
     return _layer(ctx, ctx.executable._tool, arguments, inputs)
+
 
 files_layer = rule(
     implementation = _files_layer_impl,

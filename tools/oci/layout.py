@@ -95,7 +95,9 @@ def main() -> None:
     parser.add_argument("--config", required=True, help="JSON: Env, User, Cmd, WorkingDir")
     parser.add_argument("--labels", required=True, help="JSON: labels and annotations")
     parser.add_argument("--status", type=Path, help="stable-status.txt of a release")
-    parser.add_argument("--layer", nargs=2, type=Path, action="append", metavar=("BLOB", "CONTENTS"))
+    parser.add_argument(
+        "--layer", nargs=2, type=Path, action="append", metavar=("BLOB", "CONTENTS")
+    )
     parser.add_argument("--layout", type=Path, required=True, help="folder to fill")
     parser.add_argument("--digest", type=Path, required=True, help="file for the digest")
     options = parser.parse_args()

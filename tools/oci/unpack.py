@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -29,7 +30,8 @@ def unpack(layout: Path, root: Path) -> dict[str, object]:
 
 
 def _unowned(item: tarfile.TarInfo, _: str) -> tarfile.TarInfo:
-    return item.replace(uid=None, gid=None, uname=None, gname=None, deep=False)
+    item.uid, item.gid, item.uname, item.gname = os.getuid(), os.getgid(), "", ""
+    return item
 
 
 def main() -> None:

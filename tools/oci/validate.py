@@ -1,4 +1,4 @@
-"""Refuses an image that is unsafe, unusable or not what its manifest says; writes a short report."""
+"""Refuses an image that is unsafe, unusable or not what its manifest says."""
 
 import argparse
 import hashlib
@@ -83,7 +83,9 @@ def _resolve(path: str, entries: Mapping[str, Entry]) -> Entry | None:
             entry = entries.get(done)
             if done and entry is None:
                 # Folders that the kernel fills may be linked to, such as /proc/self/mounts.
-                return Entry(done, "folder", 0o755) if done.split("/")[0] in ("proc", "run") else None
+                return (
+                    Entry(done, "folder", 0o755) if done.split("/")[0] in ("proc", "run") else None
+                )
             if entry is not None and entry.kind == "link":
                 todo = entry.target.split("/") + todo
                 done = "" if entry.target.startswith("/") else posixpath.dirname(done)
@@ -96,17 +98,25 @@ def _resolve(path: str, entries: Mapping[str, Entry]) -> Entry | None:
 def check_blobs(layout: Path, manifest: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Every blob has its digest and size, and unpacks to its diff_id."""
     for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
-        packed, plain, size = hashlib.sha256(), hashlib.sha256(), 0
-        unpacker = zlib.decompressobj(wbits=31)
-        with blob_path(layout, layer["digest"]).open("rb") as file:
-            while block := file.read(1 << 20):
-                packed.update(block)
-                size += len(block)
-                plain.update(unpacker.decompress(block))
-        plain.update(unpacker.flush())
-        found = (f"sha256:{packed.hexdigest()}", size, f"sha256:{plain.hexdigest()}")
-        if found != (layer["digest"], layer["size"], diff_id) or not unpacker.eof:
+        try:
+            found = _read_layer(blob_path(layout, layer["digest"]))
+        except zlib.error as error:
+            found = (str(error),)
+        if found != (layer["digest"], layer["size"], diff_id):
             raise ImageError(f"the blob of layer {layer['digest']} is damaged: build it again")
+
+
+def _read_layer(blob: Path) -> tuple[str, int, str]:
+    """Digest and size of a blob as it lies there, and the digest of what is in it."""
+    packed, plain, size = hashlib.sha256(), hashlib.sha256(), 0
+    unpacker = zlib.decompressobj(wbits=31)
+    with blob.open("rb") as file:
+        while block := file.read(1 << 20):
+            packed.update(block)
+            size += len(block)
+            plain.update(unpacker.decompress(block))
+    plain.update(unpacker.flush())
+    return f"sha256:{packed.hexdigest()}", size, f"sha256:{plain.hexdigest()}"
 
 
 def blob_path(layout: Path, digest: str) -> Path:

@@ -170,7 +170,9 @@ def _byte_code(path: str, site: Path) -> list[Member]:
     if header[8:] != importlib.util.source_hash(source.read_bytes()):
         raise ImageError(f"{cache} is not the byte code of {path}: build the environment again")
     return [
-        file_member(f"{SITE}/{cache}", header + marshal.dumps(marshal.loads(code), _MARSHAL_VERSION))
+        file_member(
+            f"{SITE}/{cache}", header + marshal.dumps(marshal.loads(code), _MARSHAL_VERSION)
+        )
     ]
 
 
@@ -194,7 +196,7 @@ def _refuse_strangers(site: Path, planned: Mapping[str, Planned]) -> None:
 
 
 def _hex(digest: str) -> str:
-    """"sha256=<base64>" of a RECORD as hexadecimal digits; "" for the RECORD's own row."""
+    """ "sha256=<base64>" of a RECORD as hexadecimal digits; "" for the RECORD's own row."""
     encoded = digest.removeprefix("sha256=")
     return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
 
