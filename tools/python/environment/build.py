@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import os
 import re
 import sys
 import time
@@ -66,6 +67,9 @@ def build(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     write_stack_module(site, stamp)
     base.compile_files(site, [*changed, "eagle3_stack.py"])
     (options.out / "stamp.json").write_text(json.dumps(stamp, indent=1) + "\n")
+    # Bazel sees of a source directory its time alone. Whoever depends on the stamp runs again when
+    # something changed; a layer of an image depends on the hashes of its own files instead.
+    os.utime(site, (0, 0))
     count = len(stamp["versions"])
     say(f"{count} packages, {len(patches)} patches, ready after {time.monotonic() - begin:.0f} s")
 

@@ -1,0 +1,7 @@
+"""The commands of the images: each label is a program of that name in /usr/local/bin."""
+
+COMMANDS = [
+    "//eagle3:extract",
+    "//eagle3:inspect",
+    "//eagle3:prepare",
+]

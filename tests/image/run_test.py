@@ -1,0 +1,164 @@
+"""The image goes to a registry and comes back by digest; what came back is run."""
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.image import image
+from tests.image.container import Container
+from tests.image.tools import TestTools
+from tools.oci.errors import ImageError
+from tools.oci.registry import Repository
+from tools.oci.unpack import unpack
+from tools.oci.validate import check_blobs, read_blob
+
+_REGISTRY = """\
+version: 0.1
+log: {{level: error}}
+storage: {{filesystem: {{rootdirectory: {folder}}}}}
+http: {{addr: {address}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> TestTools:
+    return TestTools(image.debs(), tmp_path_factory.mktemp("tools"))
+
+
+@pytest.fixture(scope="module")
+def registry(tools: TestTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of an empty registry on loopback."""
+    folder = tmp_path_factory.mktemp("registry")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    configuration = folder / "registry.yml"
+    configuration.write_text(_REGISTRY.format(folder=folder / "data", address=address))
+    server = tools.start("docker-registry", "serve", configuration)
+    try:
+        _wait_for(address)
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(address: str) -> None:
+    host, _, port = address.partition(":")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def pulled(registry: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The image's layout after a push and a pull by digest."""
+    repository = Repository(f"{registry}/eagle3")
+    repository.push(image.layout(), image.digest(), ["latest"])
+    layout = tmp_path_factory.mktemp("pulled") / "layout"
+    repository.pull(image.digest(), layout)
+    yield layout
+    shutil.rmtree(layout, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def container(
+    tools: TestTools, pulled: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Container]:
+    root = tmp_path_factory.mktemp("root") / "root"
+    settings = unpack(pulled, root)
+    yield Container(tools, root, settings)
+    # A home folder that only its user may enter.
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def test_what_comes_back_is_what_was_pushed(pulled: Path) -> None:
+    index = json.loads((pulled / "index.json").read_bytes())
+    assert [item["digest"] for item in index["manifests"]] == [image.digest()]
+    manifest = read_blob(pulled, index["manifests"][0])
+    check_blobs(pulled, manifest, read_blob(pulled, manifest["config"]))
+
+
+def test_a_digest_that_the_registry_lacks(registry: str, pulled: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="404"):
+        Repository(f"{registry}/eagle3").pull(f"sha256:{'0' * 64}", tmp_path / "layout")
+
+
+def test_extract(container: Container, tmp_path: Path) -> None:
+    command = ["extract", "--limit", "4", "--json", "--out", "/tmp/out/states"]
+    done = container.run(command, binds={tmp_path: "/tmp/out"})
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["samples"], report["layers"]) == (4, [1, 14, 26, 29])
+    checked = container.run(
+        ["inspect", "/tmp/out/states", "--verify"], binds={tmp_path: "/tmp/out"}
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("command", ["extract", "inspect", "prepare"])
+def test_commands_start(command: str, container: Container) -> None:
+    done = container.run([command, "--help"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage")
+
+
+def test_imports(container: Container) -> None:
+    script = "import torch, vllm, speculators, eagle3; print(torch.__version__, vllm.__version__)"
+    done = container.run(["python3", "-c", script])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1].startswith("0.16.0")
+
+
+def test_user_root_and_network(container: Container) -> None:
+    script = """
+import os, socket
+print(os.getuid(), os.getgid())
+for attempt in (lambda: open("/x", "w"), lambda: socket.create_connection(("192.0.2.1", 80), 1)):
+    try:
+        attempt()
+    except OSError as error:
+        print(error.strerror)
+"""
+    done = container.run(["python3", "-c", script])
+    assert done.stdout.splitlines() == [
+        "65532 65532",
+        "Read-only file system",
+        "Network is unreachable",
+    ]
+
+
+def test_layers_that_do_not_belong_together(container: Container, tmp_path: Path) -> None:
+    other = tmp_path / "eagle3_stack.py"
+    other.write_text('DIGEST = "another"\n')
+    target = "/usr/local/lib/python3.13/dist-packages/eagle3_stack.py"
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    binds = {
+        other: target,
+        cache: "/usr/local/lib/python3.13/dist-packages/__pycache__",
+    }
+    done = container.run(["extract", "--help"], binds=binds)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: this image was built with the stack ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_remote_executor_finds_its_shell(container: Container) -> None:
+    done = container.run(["bash", "-c", "set -e; date --utc +%Z; TZ=Europe/Berlin date +%Z; ls /"])
+    assert done.returncode == 0, done.stderr
+    zones = done.stdout.split()[:2]
+    assert zones[0] == "UTC"
+    assert zones[1] in ("CET", "CEST")

@@ -1,0 +1,1 @@
+"""How images are assembled, on made-up packages."""

@@ -1,0 +1,1 @@
+"""Assembles OCI images from pinned packages, without a daemon, root or network."""

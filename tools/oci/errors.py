@@ -1,0 +1,18 @@
+"""The one exception that the image tools raise on purpose, and how a tool ends with it."""
+
+import sys
+from collections.abc import Callable
+
+
+class ImageError(Exception):
+    """Something that must not get into an image: one line that says what, and what to do next."""
+
+
+def run(command: Callable[[], None]) -> int:
+    """Runs a tool's body; returns its exit code. Errors are one line each on stderr."""
+    try:
+        command()
+    except (ImageError, OSError) as error:
+        print(f"ERROR: {error}", file=sys.stderr)
+        return 1
+    return 0

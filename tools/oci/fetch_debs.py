@@ -1,0 +1,39 @@
+"""Command of `debian_packages`: fetches the packages of a lock and links them into a folder.
+
+python3 fetch_debs.py LOCK FOLDER leaves FOLDER/NAME.deb and FOLDER/state ("pinned" or "floating").
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.bootstrap import console, debian, host, process
+from tools.bootstrap.cache import cache_root
+from tools.bootstrap.pins import read_pins
+
+
+def main() -> None:
+    """Raises BootstrapError or OSError; the caller turns them into one line."""
+    lock, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    host.require_apt()
+    what = lock.name.partition(".")[0].replace("_", " ")
+    packages = debian.fetch(read_pins(lock), cache_root(), what=what, strict=host.strict())
+    folder.mkdir(parents=True)
+    for file in packages.files:
+        name = process.run(["dpkg-deb", "--field", file, "Package"], action=f"read {file}").strip()
+        _link(file, folder / f"{name}.deb")
+    (folder / "state").write_text(packages.state + "\n", encoding="utf-8")
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main))

@@ -1,0 +1,27 @@
+"""Pushes the image: `tools/bazel run //docker:push -- HOST/NAME [TAG ...]`.
+
+Goes by digest first and tags afterwards; prints the reference to pull by.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools.oci.errors import run
+from tools.oci.registry import Repository
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="push", description=__doc__)
+    parser.add_argument("--layout", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--digest", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("repository", metavar="HOST/NAME")
+    parser.add_argument("tags", metavar="TAG", nargs="*")
+    options = parser.parse_args()
+    digest = options.digest.read_text().strip()
+    Repository(options.repository).push(options.layout, digest, options.tags)
+    print(f"{options.repository}@{digest}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
