@@ -2,6 +2,21 @@
 
 load(":repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python", "run_step")
 
+# First lines of every binary's start-up script, which is Python and, up to `exec`, sh too. The
+# interpreter is found among the runfiles: an absolute path would hold on this machine only, and
+# the script also runs on remote executors.
+_SHEBANG = """\
+#!/bin/sh
+''':'
+for runfiles in "$0.runfiles" "${0%.runfiles/*}.runfiles" "$(readlink -f "$0").runfiles" "$RUNFILES_DIR"; do
+  python=$runfiles/python313/prefix/python3
+  if [ -x "$python" ]; then exec "$python" "$0" "$@"; fi
+done
+echo "$0: no runfiles/python313 beside this program" >&2
+exit 127
+'''
+"""
+
 _BUILD = """\
 load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
 
@@ -18,7 +33,7 @@ py_runtime(
     interpreter = "prefix/python3",
     python_version = "PY3",
     # The start-up script of a binary runs on this interpreter too, not on the host's.
-    stub_shebang = "#!{interpreter}",
+    stub_shebang = {shebang},
 )
 
 py_runtime_pair(
@@ -44,7 +59,7 @@ def _hermetic_python_impl(rctx):
         [host_python(rctx), rctx.path(rctx.attr._assemble), prefix],
         what = "setting up the Python interpreter",
     )
-    rctx.file("BUILD.bazel", _BUILD.format(interpreter = prefix.get_child("python3")))
+    rctx.file("BUILD.bazel", _BUILD.format(shebang = repr(_SHEBANG.strip())))
 
 
 hermetic_python = repository_rule(
