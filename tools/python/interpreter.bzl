@@ -4,13 +4,27 @@ load(":repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python",
 
 # First lines of every binary's start-up script, which is Python and, up to `exec`, sh too. The
 # interpreter is found among the runfiles: an absolute path would hold on this machine only, and
-# the script also runs on remote executors.
+# the script also runs on remote executors. Before 8.3 (bazelbuild/bazel#26023) Bazel sends a
+# directory among the runfiles to an executor, but leaves it below external/ of the action's
+# folder: then links take its place.
 _SHEBANG = """\
 #!/bin/sh
 ''':'
-for runfiles in "$0.runfiles" "${0%.runfiles/*}.runfiles" "$(readlink -f "$0").runfiles" "$RUNFILES_DIR"; do
-  python=$runfiles/python313/prefix/python3
-  if [ -x "$python" ]; then exec "$python" "$0" "$@"; fi
+self=$0
+case $self in /*) ;; *) self=$PWD/$self ;; esac
+for runfiles in "$self.runfiles" "${self%.runfiles/*}.runfiles" "$(readlink -f "$self").runfiles" "$RUNFILES_DIR"; do
+  [ -x "$runfiles/python313/prefix/python3" ] || continue
+  external=${runfiles%%/bazel-out/*}/external
+  if [ ! -e "$runfiles/python313/prefix/usr" ]; then
+    ln -s "$external/python313/prefix/usr" "$runfiles/python313/prefix/usr"
+  fi
+  for stamp in "$runfiles"/*/stamp.json; do
+    stack=${stamp%/stamp.json}
+    if [ -e "$stamp" ] && [ ! -e "$stack/site-packages" ]; then
+      ln -s "$external/${stack##*/}/site-packages" "$stack/site-packages"
+    fi
+  done
+  exec "$runfiles/python313/prefix/python3" "$0" "$@"
 done
 echo "$0: no runfiles/python313 beside this program" >&2
 exit 127

@@ -162,7 +162,7 @@ def _options() -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     begin = time.monotonic()
     state = options.state.absolute()
-    pools = [Pool("cpu", options.slots, (("Pool", "cpu"),))]
+    pools = [Pool("cpu", options.slots, (("OSFamily", "linux"), ("Pool", "cpu")))]
     with _only_one(state):
         service = Service(_programs(), state, pools)
         try:

@@ -6,8 +6,9 @@ exact model), `gpu-count` the devices of one slot, `gpu-sm` every compute capabi
 docs/remote.md maps them to other services.
 """
 
-# Given once by an action, and compared with what a worker offers.
-UNIQUE = ("Pool", "gpu-count")
-MATCHED = ("Pool", "gpu", "gpu-count", "gpu-sm")
+# Given at most once by an action.
+UNIQUE = ("OSFamily", "Pool", "gpu-count")
+# Compared with what a worker offers. BuildGrid compares OSFamily whether it is listed or not.
+MATCHED = ("OSFamily", "Pool", "gpu", "gpu-count", "gpu-sm")
 # Handed to the worker without being compared.
-PASSED_ON = ("OSFamily", "container-image")
+PASSED_ON = ("container-image",)
