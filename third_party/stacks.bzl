@@ -4,6 +4,7 @@ load("//third_party/speculators:patches.bzl", "SPECULATORS_PATCHES")
 load("//third_party/vllm:patches.bzl", "VLLM_PATCHES")
 load("//tools/python:environment.bzl", "python_environment")
 load("//tools/python:wheel.bzl", "wheel_repository")
+load("//tools/remote:programs.bzl", "remote_programs")
 
 
 def stacks():
@@ -31,6 +32,17 @@ def stacks():
         name = "lint_tools",
         lock = "//third_party/lint:requirements.lock",
         stack = "lint",
+    )
+
+    # What //tools/remote:service starts.
+    python_environment(
+        name = "buildgrid",
+        lock = "//third_party/buildgrid:requirements.lock",
+        stack = "buildgrid",
+    )
+    remote_programs(
+        name = "remote_programs",
+        lock = "//tools/remote:programs.lock.json",
     )
 
     # SmolLM2-135M-Instruct, the default target: a real model that needs no hub.

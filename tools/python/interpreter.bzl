@@ -2,6 +2,35 @@
 
 load(":repositories.bzl", "BOOTSTRAP_SOURCES", "CACHE_VARIABLES", "host_python", "run_step")
 
+# First lines of every binary's start-up script, which is Python and, up to `exec`, sh too. The
+# interpreter is found among the runfiles: an absolute path would hold on this machine only, and
+# the script also runs on remote executors. Before 8.3 (bazelbuild/bazel#26023) Bazel sends a
+# directory among the runfiles to an executor, but leaves it below external/ of the action's
+# folder: then links take its place.
+_SHEBANG = """\
+#!/bin/sh
+''':'
+self=$0
+case $self in /*) ;; *) self=$PWD/$self ;; esac
+for runfiles in "$self.runfiles" "${self%.runfiles/*}.runfiles" "$(readlink -f "$self").runfiles" "$RUNFILES_DIR"; do
+  [ -x "$runfiles/python313/prefix/python3" ] || continue
+  external=${runfiles%%/bazel-out/*}/external
+  if [ ! -e "$runfiles/python313/prefix/usr" ]; then
+    ln -s "$external/python313/prefix/usr" "$runfiles/python313/prefix/usr"
+  fi
+  for stamp in "$runfiles"/*/stamp.json; do
+    stack=${stamp%/stamp.json}
+    if [ -e "$stamp" ] && [ ! -e "$stack/site-packages" ]; then
+      ln -s "$external/${stack##*/}/site-packages" "$stack/site-packages"
+    fi
+  done
+  exec "$runfiles/python313/prefix/python3" "$0" "$@"
+done
+echo "$0: no runfiles/python313 beside this program" >&2
+exit 127
+'''
+"""
+
 _BUILD = """\
 load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
 
@@ -18,7 +47,7 @@ py_runtime(
     interpreter = "prefix/python3",
     python_version = "PY3",
     # The start-up script of a binary runs on this interpreter too, not on the host's.
-    stub_shebang = "#!{interpreter}",
+    stub_shebang = {shebang},
 )
 
 py_runtime_pair(
@@ -44,7 +73,7 @@ def _hermetic_python_impl(rctx):
         [host_python(rctx), rctx.path(rctx.attr._assemble), prefix],
         what = "setting up the Python interpreter",
     )
-    rctx.file("BUILD.bazel", _BUILD.format(interpreter = prefix.get_child("python3")))
+    rctx.file("BUILD.bazel", _BUILD.format(shebang = repr(_SHEBANG.strip())))
 
 
 hermetic_python = repository_rule(

@@ -1,0 +1,1 @@
+"""Remote execution: a service for development, and what an operator runs on a GPU host."""

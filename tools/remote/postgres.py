@@ -1,0 +1,83 @@
+"""A private PostgreSQL, which BuildGrid's scheduler keeps its jobs in."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psycopg
+
+from tools.remote.errors import ServiceError
+from tools.remote.processes import Command
+
+_USER = "buildgrid"
+_NOBODY = 65534
+_BIN = Path("usr/lib/postgresql/18/bin")
+
+# PostgreSQL refuses to run as root. Another user could not read the programs or the data below
+# root's home folder, hence the one capability.
+_AS_NOBODY = (
+    "setpriv",
+    f"--reuid={_NOBODY}",
+    f"--regid={_NOBODY}",
+    "--clear-groups",
+    # access(2) would not count the capability otherwise.
+    "--securebits=+no_setuid_fixup",
+    "--inh-caps=-all,+dac_override",
+    "--ambient-caps=-all,+dac_override",
+    "--pdeathsig=INT",
+)
+
+# The database holds jobs of the moment. After a crash of the machine it is made anew.
+_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "100",
+    "shared_buffers": "32MB",
+    "synchronous_commit": "off",
+    "unix_socket_directories": "",
+}
+
+
+class Postgres:
+    """One cluster in `folder`, on a loopback port."""
+
+    def __init__(self, programs: Path, folder: Path, port: int) -> None:
+        self._bin = programs / _BIN
+        self._folder = folder
+        self._port = port
+        self.url = f"postgresql://{_USER}@127.0.0.1:{port}/postgres"
+
+    def initialise(self) -> None:
+        """Makes the cluster where there is none. Raises ServiceError."""
+        if (self._folder / "PG_VERSION").exists():
+            return
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(self._folder, _NOBODY, _NOBODY)
+        words = [self._bin / "initdb", "-D", self._folder, "-U", _USER]
+        words += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        done = subprocess.run(
+            [*_drop_root(), *words], capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise ServiceError(f"cannot make a database in {self._folder}: {reason}")
+
+    def command(self) -> Command:
+        words = [self._bin / "postgres", "-D", self._folder, "-p", str(self._port)]
+        words += [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        # SIGINT: do not wait for clients to go.
+        return Command("postgres", [*_drop_root(), *words], stop_signal=signal.SIGINT)
+
+    def ready(self) -> bool:
+        try:
+            with psycopg.connect(self.url, connect_timeout=1):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+
+def _drop_root() -> tuple[str, ...]:
+    return _AS_NOBODY if os.geteuid() == 0 else ()

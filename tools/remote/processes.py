@@ -1,0 +1,108 @@
+"""Child processes that are started in order, watched, and stopped in the opposite order."""
+
+import contextlib
+import ctypes
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.remote.errors import ServiceError
+
+_PR_SET_PDEATHSIG = 1
+_LOG_TAIL_LINES = 5
+_POLL_S = 0.05
+_STOP_S = 10.0
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """Runs in the child: a service that was killed outright leaves nothing behind."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How one child is started. stop_signal asks it to end in good order."""
+
+    name: str
+    words: Sequence[str | Path]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: signal.Signals = signal.SIGTERM
+
+
+class Processes:
+    """The children of a service; each writes to a log file of its own in `logs`."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._running: dict[str, tuple[Command, subprocess.Popen[bytes]]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, command: Command) -> None:
+        """Starts a child in a session of its own: a terminal's Ctrl-C reaches the service only."""
+        with self.log(command.name).open("ab") as log:
+            child = subprocess.Popen(
+                [str(word) for word in command.words],
+                env=dict(command.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self._running[command.name] = (command, child)
+
+    def log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def pid(self, name: str) -> int:
+        return self._running[name][1].pid
+
+    def take_ended(self) -> list[tuple[Command, int]]:
+        """Returns, once, the children that have ended since the last call, with exit codes."""
+        ended = [
+            (command, child.returncode)
+            for command, child in self._running.values()
+            if child.poll() is not None
+        ]
+        for command, _ in ended:
+            del self._running[command.name]
+        return ended
+
+    def require_running(self) -> None:
+        """Raises ServiceError with the last lines of the log where a child has ended."""
+        for command, code in self.take_ended():
+            raise ServiceError(
+                f"{command.name} ended with {code}; {self.log(command.name)} ends with: "
+                f"{self.tail(command.name)}"
+            )
+
+    def tail(self, name: str) -> str:
+        lines = self.log(name).read_text(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-_LOG_TAIL_LINES:] if line.strip())
+
+    def stop(self) -> None:
+        """Ends every child, the youngest first; kills one that does not follow."""
+        for command, child in reversed(self._running.values()):
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(command.stop_signal)
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._running.clear()
+
+
+def wait_until(ready, processes: Processes, *, what: str, seconds: float) -> None:
+    """Polls ready() until it is true. ServiceError where a child ends or time runs out first."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        processes.require_running()
+        if time.monotonic() > deadline:
+            raise ServiceError(f"{what} did not come up within {seconds:.0f} s")
+        time.sleep(_POLL_S)

@@ -1,0 +1,202 @@
+"""Remote execution on this machine, for development and CI: `tools/bazel run //tools/remote:service`.
+
+Starts a store (buildbox-casd), a scheduler (BuildGrid on a private PostgreSQL) and workers, prints
+the flags for Bazel, and runs until Ctrl-C. All of it listens on loopback alone.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runfiles import Runfiles
+
+from tools.bootstrap.cache import cache_root
+from tools.remote.buildgrid import BuildGrid
+from tools.remote.errors import ServiceError
+from tools.remote.gateway import gateway
+from tools.remote.postgres import Postgres
+from tools.remote.processes import Processes, wait_until
+from tools.remote.workers import Pool, Store, can_mount_fuse, worker
+
+_START_S = 60.0
+_WATCH_S = 0.5
+
+
+def say(text: str) -> None:
+    print(f"[remote] {text}", file=sys.stderr, flush=True)
+
+
+class Service:
+    """Everything behind one endpoint; its state lies in one folder."""
+
+    def __init__(self, programs: Path, state: Path, pools: Sequence[Pool]) -> None:
+        self._programs = programs
+        self._state = state
+        self._pools = {pool.name: pool for pool in pools}
+        self._processes = Processes(state / "logs")
+
+    def start(self, port: int, quota_gb: int) -> str:
+        """Starts all parts, each when those it needs are ready. Raises ServiceError."""
+        database_port, store_port, scheduler_port, free_port = _free_ports(4)
+        self._store = Store(self._programs, self._state / "store", quota_gb)
+        self._processes.start(self._store.command(store_port))
+        database = Postgres(self._programs, self._state / "database", database_port)
+        database.initialise()
+        self._processes.start(database.command())
+        self._wait(database.ready, "PostgreSQL")
+        self._wait(self._store.ready, "the store")
+        self._scheduler = BuildGrid(
+            self._state, scheduler_port, database.url, f"http://127.0.0.1:{store_port}"
+        )
+        self._scheduler.migrate()
+        self._processes.start(self._scheduler.command())
+        self._wait(self._scheduler.ready, "BuildGrid")
+        self._processes.start(
+            gateway(
+                self._programs,
+                self._state / "gateway",
+                port=port or free_port,
+                store=f"127.0.0.1:{store_port}",
+                scheduler=self._scheduler.address,
+            )
+        )
+        for pool in self._pools.values():
+            self._start_worker(pool)
+        self._wait(lambda: len(self.slots()) == len(self._pools), "a worker of each pool")
+        return f"127.0.0.1:{port or free_port}"
+
+    def slots(self) -> dict[str, int]:
+        """Pool -> number of actions that its workers take at a time."""
+        return self._scheduler.slots()
+
+    def watch(self) -> None:
+        """Runs until interrupted; a worker that ends is replaced, another part ends it all."""
+        while True:
+            time.sleep(_WATCH_S)
+            for command, code in self._processes.take_ended():
+                if command.name not in self._pools:
+                    raise ServiceError(
+                        f"{command.name} ended with {code}: see {self._processes.log(command.name)}"
+                    )
+                say(f"worker {command.name} ended with {code}; a new one takes its place")
+                self._start_worker(self._pools[command.name])
+
+    def stop(self) -> None:
+        self._processes.stop()
+
+    def _start_worker(self, pool: Pool) -> None:
+        self._processes.start(
+            worker(
+                self._programs,
+                pool.name,
+                server=f"http://{self._scheduler.address}",
+                store=self._store.url,
+                slots=pool.slots,
+                properties=pool.properties,
+                environment={"PATH": "/usr/bin:/bin"},
+            )
+        )
+
+    def _wait(self, ready, what: str) -> None:
+        wait_until(ready, self._processes, what=what, seconds=_START_S)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def _only_one(state: Path) -> Iterator[None]:
+    """Holds the lock of the state folder, which the kernel drops however its holder ends."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        lock = (state / "lock").open("a")
+    except OSError as error:
+        raise ServiceError(f"cannot write {state} ({error.strerror}): name another --state") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ServiceError(
+                f"a service runs in {state} already: use that one, or name another --state"
+            ) from None
+        yield
+
+
+def _programs() -> Path:
+    runfiles = Runfiles.Create()
+    found = runfiles.Rlocation("remote_programs/prefix/state") if runfiles else None
+    if not found:
+        raise ServiceError("run it as: tools/bazel run //tools/remote:service")
+    # Its programs name their libraries by the path that they were unpacked to.
+    return Path(found).resolve().parent
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=cache_root() / "remote-service",
+        help="folder of store, database and logs; may be deleted when no service runs there",
+    )
+    parser.add_argument("--port", type=int, default=0, help="of the endpoint; a free one if not given")
+    parser.add_argument(
+        "--slots", type=int, default=os.cpu_count() or 1, help="actions at a time in the CPU pool"
+    )
+    parser.add_argument("--store-gb", type=int, default=20, help="the store drops old files above")
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> None:
+    begin = time.monotonic()
+    state = options.state.absolute()
+    pools = [Pool("cpu", options.slots, (("OSFamily", "linux"), ("Pool", "cpu")))]
+    with _only_one(state):
+        service = Service(_programs(), state, pools)
+        try:
+            endpoint = service.start(options.port, options.store_gb)
+            say(f"ready after {time.monotonic() - begin:.1f} s on grpc://{endpoint}")
+            for pool, slots in service.slots().items():
+                say(f"  pool {pool}: {slots} at a time")
+            inputs = "mounted" if can_mount_fuse() else "linked one by one (no FUSE here)"
+            say(f"  inputs are {inputs}; state and logs: {state}")
+            say("use it with, for example:")
+            say(
+                f"  tools/bazel test --config=remote --remote_executor=grpc://{endpoint} "
+                "//tests/unit/..."
+            )
+            say("Ctrl-C stops it")
+            service.watch()
+        finally:
+            service.stop()
+
+
+def main() -> int:
+    """Returns the exit code; an error is told in one line."""
+    # A shell that starts it in the background has SIGINT ignored.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
+    try:
+        run(_options())
+    except ServiceError as error:
+        say(f"ERROR: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
