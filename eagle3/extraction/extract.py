@@ -8,7 +8,6 @@ from eagle3.checks.checkpoint_files import read_checkpoint_files
 from eagle3.checks.run import check_before_the_load
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
 from eagle3.engine.engine import Engine
-from eagle3.engine.options import EngineOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
@@ -92,19 +91,7 @@ def _tell_what_is_safe(
 
 
 def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> float:
-    options = EngineOptions(
-        model=request.model,
-        capture_points=plan.capture_points,
-        tensor_parallel=request.tensor_parallel,
-        max_model_len=plan.max_model_len,
-        max_tokens_per_step=request.max_tokens_per_step,
-        gpu_memory_utilization=request.gpu_memory_utilization,
-        seed=request.seed,
-        trust_remote_code=request.trust_remote_code,
-        verbose=request.verbose,
-        ring_bytes=request.ring_bytes,
-        step_timeout_s=request.step_timeout_s,
-    )
+    options = request.engine_options(plan.capture_points, plan.max_model_len)
     rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
     files = read_checkpoint_files(request.model).files if request.prefetch else ()
