@@ -14,6 +14,7 @@ from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import Rules, run_extraction
+from eagle3.extraction.sanity import check_choices
 from eagle3.extraction.size import readable_size
 from eagle3.progress import Progress
 from eagle3.store.manifest import MANIFEST
@@ -97,25 +98,33 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
     files = read_checkpoint_files(request.model).files if request.prefetch else ()
     with Prefetch(files, progress), progress.waiting("starting the target"):
         engine = Engine(options)
-    with (
-        engine,
-        StoreWriter(plan.store, plan.manifest) as store,
-        # Once more: the target must be gone before the store commits what is left of a shard.
-        engine,
-        progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
-    ):
-        began = time.monotonic()
-        run_extraction(
-            plan.missing,
-            plan.manifest,
-            rules,
+    with engine:
+        if request.preflight:
+            check_choices(engine, request.model, plan.missing, _last_point(plan), progress)
+        with (
+            StoreWriter(plan.store, plan.manifest) as store,
+            # Once more: the target must be gone before the store commits what is left of a shard.
             engine,
-            store,
-            on_done=lambda samples: bar.advance(
-                samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
-            ),
-        )
-        return tokens / (time.monotonic() - began)
+            progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
+        ):
+            began = time.monotonic()
+            run_extraction(
+                plan.missing,
+                plan.manifest,
+                rules,
+                engine,
+                store,
+                on_done=lambda samples: bar.advance(
+                    samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
+                ),
+            )
+            return tokens / (time.monotonic() - began)
+
+
+def _last_point(plan: ExtractionPlan) -> int | None:
+    """Where the point after all layers stands among those that are captured."""
+    points, last = plan.capture_points, plan.architecture.num_layers
+    return points.index(last) if last in points else None
 
 
 def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> None:
