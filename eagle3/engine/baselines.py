@@ -57,7 +57,11 @@ def plain_prefill(options: EngineOptions) -> Iterator[Callable[[Prompts], None]]
             inputs = [{"prompt_token_ids": list(prompt_T)} for prompt_T in prompts]
             target.generate(inputs, sampling, use_tqdm=False)
 
-        yield run
+        try:
+            yield run
+        finally:
+            # Left to the garbage collector, its process would outlive this one, and hold the GPU.
+            target.llm_engine.engine_core.shutdown()
 
 
 @contextmanager

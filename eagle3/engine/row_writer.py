@@ -17,11 +17,14 @@ from eagle3.store.durable import write_at
 class RowFile:
     """A file that is open as long as somebody holds this object."""
 
+    descriptor = -1
+
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY)
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 @dataclass(frozen=True)

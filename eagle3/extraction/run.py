@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import batched, zip_longest
 from typing import Protocol
 
 from eagle3.engine.prefill import Prompt
@@ -20,6 +21,8 @@ from eagle3.store.writer import StoreWriter
 _MOST_UNFIT_SAMPLES = 20
 _LARGEST_UNFIT_SHARE = 0.1
 
+# File systems let one thread at a time write to a file.
+_SHARDS_AT_ONCE = 2
 # Each reads and checks about 2 GB/s.
 _CHECKING_THREADS = 2
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
@@ -101,20 +104,31 @@ class _Run:
             )
 
     def _prompts(self) -> Iterator[Prompt]:
-        """The samples in the order of their shards, which are begun as the target comes to them."""
+        """The samples of a few shards by turns; shards are begun as the target comes to them."""
 
         def size(sample: Sample) -> int:
             return self._manifest.states_bytes(len(sample.input_ids))
 
-        for samples in fill_shards(self._waiting, self._rules.shard_bytes, size):
-            self._settle_commits(_MOST_COMMITS)
-            shard = self._store.begin(samples)
-            self._shards.append({sample.id for sample in samples})
-            for sample in samples:
-                self._running[sample.id] = sample
-                position = shard.layout.row_start(shard.offset(sample))
-                place = self._rules.places[sample.id]
-                yield Prompt(sample.id, place, sample.input_ids, str(shard.path), position)
+        shards = fill_shards(self._waiting, self._rules.shard_bytes, size)
+        for group in batched(shards, _SHARDS_AT_ONCE, strict=False):
+            turns = zip_longest(*(self._begin(samples) for samples in group))
+            yield from (prompt for turn in turns for prompt in turn if prompt is not None)
+
+    def _begin(self, samples: list[Sample]) -> list[Prompt]:
+        self._settle_commits(_MOST_COMMITS)
+        shard = self._store.begin(samples)
+        self._shards.append({sample.id for sample in samples})
+        self._running |= {sample.id: sample for sample in samples}
+        return [
+            Prompt(
+                sample.id,
+                self._rules.places[sample.id],
+                sample.input_ids,
+                str(shard.path),
+                shard.layout.row_start(shard.offset(sample)),
+            )
+            for sample in samples
+        ]
 
     def _check(self, samples: list[Sample]) -> list[Fault | None]:
         """Runs in a thread: looks at the written rows, and accepts the samples that are fit."""
