@@ -27,6 +27,7 @@ from tests.unit.checks.machines import (
     KIMI,
     LAPTOP,
     LLAMA,
+    NATIVE,
     server,
     situation,
 )
@@ -93,11 +94,22 @@ def test_a_library_that_is_nothing_but_ptx_is_needed_by_all(tmp_path: Path) -> N
     assert only(check_kernels, situation(tmp_path, machine, LLAMA)).startswith("fail kernels")
 
 
+def test_attention_that_has_a_better_one_beside_it_is_not_needed(tmp_path: Path) -> None:
+    attention = (
+        ("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", (COMPILED_LATER,)),
+        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", (NATIVE,)),
+    )
+    machine = server(H200, driver_cuda=(12, 8), libraries=attention)
+    second, third = say(check_kernels, situation(tmp_path, machine, LLAMA))
+    assert second.startswith("warn kernels")
+    assert third.startswith("ok kernels")
+
+
 def test_a_gpu_that_nothing_was_built_for_is_told(tmp_path: Path) -> None:
     old = dataclasses.replace(H200, capability=(7, 0))
     for line in say(check_kernels, situation(tmp_path, server(old), LLAMA)):
         assert line.startswith("fail kernels: ")
-        assert "nothing runs here" in line
+        assert "nothing runs on 7.0" in line
 
 
 def test_kernels_for_another_gpu_are_no_fault(tmp_path: Path) -> None:

@@ -155,3 +155,11 @@ def test_long_samples_are_looked_at_in_part(model: Path) -> None:
     target = Target(RIGHT)
     check(model, target, [Sample(tuple(range(32)) * 20, (1,) * 640)])
     assert [len(prompt) for prompt in target.prompts] == [256]
+
+
+def test_only_supervised_tokens_are_looked_at(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knows_the_question = RIGHT | {token: WRONG[token] for token in range(19, VOCABULARY)}
+    check(model, Target(knows_the_question), [Sample(tuple(range(32)), (0,) * 20 + (1,) * 12)])
+    assert "would choose 0% of the data's tokens" in capsys.readouterr().err
