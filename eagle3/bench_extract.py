@@ -78,7 +78,7 @@ Exit codes:
     help="Host memory of each rank between the target and the disk, 2GiB at most.",
 )
 @click.option(
-    "--writer-threads", type=click.IntRange(min=1), default=2, help="Threads of a rank that write."
+    "--writer-threads", type=click.IntRange(min=1), default=4, help="Threads of a rank that write."
 )
 @click.option(
     "--roads",

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
+from eagle3.extraction.groups import fill_groups
 from eagle3.extraction.request import OnBad
-from eagle3.extraction.shards import fill_shards
 from eagle3.extraction.states import Fault, find_faults
 from eagle3.store.manifest import Manifest
 from eagle3.store.sample import Sample
@@ -23,10 +23,11 @@ _LARGEST_UNFIT_SHARE = 0.1
 
 # File systems let one thread at a time write to a file.
 _SHARDS_AT_ONCE = 2
-# Each reads and checks about 2 GB/s.
-_CHECKING_THREADS = 2
+# Each reads and checks about 2 GB/s, and a group of so many bytes at once.
+_CHECKING_THREADS = 4
+_CHECKED_BYTES = 64 * 1024 * 1024
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
-_MOST_CHECKS = 16
+_MOST_CHECKS = 32
 _MOST_COMMITS = 2
 
 
@@ -92,8 +93,9 @@ class _Run:
             closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
         ):
             for group in groups:
-                samples = [self._running.pop(prompt.id) for prompt in group]
-                self._checks.append((samples, checkers.submit(self._check, samples)))
+                whole = [self._running.pop(prompt.id) for prompt in group]
+                for samples in fill_groups(whole, _CHECKED_BYTES, self._size):
+                    self._checks.append((samples, checkers.submit(self._check, samples)))
                 self._settle_checks(committer, _MOST_CHECKS)
             self._settle_checks(committer, 0)
             self._settle_commits(0)
@@ -105,11 +107,7 @@ class _Run:
 
     def _prompts(self) -> Iterator[Prompt]:
         """The samples of a few shards by turns; shards are begun as the target comes to them."""
-
-        def size(sample: Sample) -> int:
-            return self._manifest.states_bytes(len(sample.input_ids))
-
-        shards = fill_shards(self._waiting, self._rules.shard_bytes, size)
+        shards = fill_groups(self._waiting, self._rules.shard_bytes, self._size)
         for group in batched(shards, _SHARDS_AT_ONCE, strict=False):
             turns = zip_longest(*(self._begin(samples) for samples in group))
             yield from (prompt for turn in turns for prompt in turn if prompt is not None)
@@ -129,6 +127,9 @@ class _Run:
             )
             for sample in samples
         ]
+
+    def _size(self, sample: Sample) -> int:
+        return self._manifest.states_bytes(len(sample.input_ids))
 
     def _check(self, samples: list[Sample]) -> list[Fault | None]:
         """Runs in a thread: looks at the written rows, and accepts the samples that are fit."""

@@ -50,6 +50,16 @@ def test_a_model_without_layers_is_refused_with_what_was_looked_for() -> None:
         find_decoder_layers(Encoder())
 
 
+def test_a_number_of_layers_is_no_layers() -> None:
+    class Counted(nn.Module):
+        layers = 2
+
+    model = Text()
+    setattr(model, "model", Counted())  # noqa: B010
+    with pytest.raises(ValueError, match="no decoder layers found in Text"):
+        find_decoder_layers(model)
+
+
 def test_what_a_layer_returns_is_a_pair() -> None:
     states = torch.zeros(1)
     assert residual_stream((states, None)) == (states, None)

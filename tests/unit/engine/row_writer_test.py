@@ -11,9 +11,17 @@ import torch
 import eagle3.engine.row_writer
 from eagle3.engine.ring import Ring
 from eagle3.engine.row_writer import RowFile, RowWriter
-from eagle3.engine.rows import Rows
+from eagle3.engine.rows import Report, Rows
 
 ROW_BYTES = 8
+
+
+def everything(writer: RowWriter) -> Report:
+    """Waits until nothing is left to be written."""
+    written: list[Rows] = []
+    while (report := writer.report(wait=True)).more:
+        written += report.written
+    return Report((*written, *report.written), False, report.failure)
 
 
 @pytest.fixture
@@ -35,9 +43,8 @@ def test_rows_go_to_their_places(ring: Ring, tmp_path: Path) -> None:
     files = {path: RowFile(path) for path in paths}
     rows = [Rows("a", 3, 1, paths[0], 10), Rows("b", 0, 2, paths[1], 40)]
     writer.write(fill(ring, 1.0), lambda: None, rows, files)
-    writer.finish()
-    assert writer.report().written == tuple(rows)
-    assert writer.report().written == ()
+    assert everything(writer).written == tuple(rows)
+    assert writer.report() == Report()
     row = torch.ones(ROW_BYTES // 2, dtype=torch.bfloat16).view(torch.uint8).numpy().tobytes()
     assert Path(paths[0]).read_bytes() == bytes(10) + row + bytes(82)
     assert Path(paths[1]).read_bytes() == bytes(40) + 2 * row + bytes(44)
@@ -56,7 +63,7 @@ def test_nothing_is_written_before_the_copy_is_there(ring: Ring, tmp_path: Path)
     writer.write(fill(ring, 1.0), wait, [rows], {path: RowFile(path)})
     assert Path(path).stat().st_size == 0
     copied.set()
-    writer.finish()
+    everything(writer)
     assert Path(path).stat().st_size == ROW_BYTES
 
 
@@ -75,8 +82,7 @@ def test_a_full_disk_is_told_and_buffers_come_back(
         writer.write(
             fill(ring, 1.0), lambda: None, [Rows("a", 0, 1, path, 0)], {path: RowFile(path)}
         )
-    writer.finish()
-    report = writer.report()
+    report = everything(writer)
     assert report.written == ()
     assert report.failure == f"cannot write to {path}: No space left on device"
 
@@ -87,8 +93,7 @@ def test_a_copy_that_fails_is_told(ring: Ring, tmp_path: Path) -> None:
 
     writer = RowWriter(ring, threads=1)
     writer.write(fill(ring, 1.0), fail, [Rows("a", 0, 1, "x", 0)], {})
-    writer.finish()
-    assert writer.report().failure == "cannot copy captured rows: an illegal memory access"
+    assert everything(writer).failure == "cannot copy captured rows: an illegal memory access"
 
 
 def test_files_close_when_nobody_holds_them(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_an_orphan_writes_nothing(tmp_path: Path) -> None:
         writer.write(
             ring.take(), wait, [Rows("a", 0, 1, str(path), 0)], {str(path): RowFile(str(path))}
         )
-        writer.finish()
+        everything(writer)
         os._exit(0)
     os.close(started[1])
     os.waitpid(parent, 0)

@@ -33,10 +33,12 @@ def write_step(
         sender.begin(len(states_TH))
         layer(hidden_states=states_TH)
         sender.send(rows)
-        sender.finish()
-        report = sender.writer.report()
-        assert report.failure is None
-        written += report.written
+        more = True
+        while more:
+            report = sender.finish()
+            assert report.failure is None
+            written += report.written
+            more = report.more
     return written
 
 
