@@ -13,7 +13,7 @@ import click
 
 from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
-from eagle3.extraction.options import parse_layers
+from eagle3.extraction.options import parse_layers, parse_size
 from eagle3.progress import Progress
 
 _HELP = """Measure extraction against the plain prefill of the same target.
@@ -68,6 +68,17 @@ Exit codes:
     type=click.FloatRange(min=0, max=1, min_open=True),
     default=0.8,
     help="Share of each GPU's memory for the target (no effect on a CPU).",
+)
+@click.option(
+    "--ring-size",
+    "ring_bytes",
+    callback=parse_size,
+    default="1GiB",
+    metavar="SIZE",
+    help="Host memory of each rank between the target and the disk, 2GiB at most.",
+)
+@click.option(
+    "--writer-threads", type=click.IntRange(min=1), default=4, help="Threads of a rank that write."
 )
 @click.option(
     "--roads",

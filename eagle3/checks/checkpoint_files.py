@@ -5,6 +5,7 @@ import math
 import re
 import struct
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,15 @@ _BYTES_WHEN_LOADED = {"F64": 2, "F32": 2, "F16": 2, "BF16": 2, "I64": 8, "I32": 
 class CheckpointFiles:
     """`files` are in the order of loading and `loaded` is the bytes of all weights in memory.
 
-    `layers` maps where a row of layers stands, such as `model.layers`, to their numbers.
+    `tensors` maps a name to the file that holds it, and `layers` where a row of layers stands,
+    such as `model.layers`, to their numbers; both are empty for pickled weights.
     `faults` tell what is missing or damaged, each in a clause.
     """
 
     files: tuple[Path, ...]
     size: int
     loaded: int
+    tensors: dict[str, Path]
     layers: dict[str, frozenset[int]]
     faults: tuple[str, ...]
 
@@ -43,7 +46,7 @@ def read_checkpoint_files(model: Path) -> CheckpointFiles:
         return _read_pickled(model)
     files = loading_order([model / name for name in names])
     faults: list[str] = []
-    held: dict[str, str] = {}
+    held: dict[str, Path] = {}
     size = loaded = 0
     for path in files:
         try:
@@ -52,15 +55,15 @@ def read_checkpoint_files(model: Path) -> CheckpointFiles:
             faults.append(f"{path.name} {error}")
             continue
         size += path.stat().st_size
-        held |= dict.fromkeys(header, path.name)
+        held |= dict.fromkeys(header, path)
         loaded += sum(map(_bytes_loaded, header.values()))
     if not faults:
         faults = [
             f"{file} has no {tensor}, which the index says it has"
             for tensor, file in weight_map.items()
-            if held.get(tensor) != file
+            if held.get(tensor) != model / file
         ]
-    return CheckpointFiles(tuple(files), size, loaded, _layers(held), tuple(faults))
+    return CheckpointFiles(tuple(files), size, loaded, held, _layers(held), tuple(faults))
 
 
 def _read_index(model: Path) -> dict[str, str]:
@@ -113,7 +116,7 @@ def _bytes_loaded(tensor: dict[str, Any]) -> int:
     return end - begin if width is None else math.prod(tensor["shape"]) * width
 
 
-def _layers(tensors: dict[str, str]) -> dict[str, frozenset[int]]:
+def _layers(tensors: Iterable[str]) -> dict[str, frozenset[int]]:
     found: defaultdict[str, set[int]] = defaultdict(set)
     for name in tensors:
         if match := _LAYER.match(name):
@@ -127,4 +130,4 @@ def _read_pickled(model: Path) -> CheckpointFiles:
     if not files:
         raise InputError(f"no weights in {model} (*.safetensors or *.bin); complete the folder")
     size = sum(path.stat().st_size for path in files)
-    return CheckpointFiles(tuple(files), size, size, {}, ())
+    return CheckpointFiles(tuple(files), size, size, {}, {}, ())

@@ -25,14 +25,14 @@ _CUDA_OF_PTX = {
     (8, 8): (12, 9),
     (9, 0): (13, 0),
 }
-# Kernels of these are not asked for by every target: they are for quantised or expert layers.
+# Of these, targets without quantised weights and without experts need what is machine code.
 _FOR_SOME_TARGETS = {"vllm/_C.abi3.so", "vllm/_moe_C.abi3.so"}
-# Of these one or the other is taken, as it suits GPU and target.
-_ATTENTION = {
-    "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so",
-    "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so",
-    "vllm/_flashmla_C.abi3.so",
-}
+# Attention comes from one of these, as it suits GPU and target; where the third runs, it is taken
+# before the second.
+_FLASH_MLA = "vllm/_flashmla_C.abi3.so"
+_FLASH_ATTENTION_2 = "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so"
+_FLASH_ATTENTION_3 = "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so"
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 def check_kernels(situation: Situation) -> Iterator[Finding]:
@@ -41,34 +41,49 @@ def check_kernels(situation: Situation) -> Iterator[Finding]:
     if not machine.gpus:
         return
     capability = machine.gpus[0].capability
-    needs_more = bool(situation.quantization) or "n_routed_experts" in situation.config
-    needs_more |= any(name in situation.config for name in ("num_experts", "num_local_experts"))
+    counts = {
+        name: Counter(_way_to_run(unit, capability) for unit in units)
+        for name, units in machine.libraries
+    }
+    native = {name for name, ways in counts.items() if ways["sass"]}
     for name, units in machine.libraries:
-        counts = Counter(_way_to_run(unit, capability) for unit in units)
+        ways = counts[name]
         found = (
-            f"{name}: on {_dotted(capability)} {counts['sass']} of {len(units)} parts are machine "
-            f"code, {counts['ptx']} PTX"
+            f"{name}: on {_dotted(capability)} {ways['sass']} of {len(units)} parts are machine "
+            f"code, {ways['ptx']} PTX"
         )
         newest = _newest_ptx(units, capability)
-        if not counts["sass"] and not counts["ptx"]:
-            if name in _ATTENTION:
-                yield Finding("kernels", "ok", f"{name}: not for {_dotted(capability)}")
-            else:
-                fix = "take a GPU that the stack was built for (docs/preflight.md)"
-                yield Finding("kernels", "fail", f"{name}: nothing runs here", fix)
+        if not ways["sass"] and not ways["ptx"]:
+            yield _finding_without_code(name, capability)
         elif newest is None or _cuda_of(newest) <= machine.driver_cuda:
             yield Finding("kernels", "ok", found)
         else:
-            cuda = _dotted(_cuda_of(newest))
-            partly = name in _FOR_SOME_TARGETS and counts["sass"] and not needs_more
+            needed = _is_needed(name, native, situation)
             yield Finding(
                 "kernels",
-                "warn" if partly else "fail",
+                "fail" if needed else "warn",
                 f"{found} {_dotted(newest)}, which the driver {machine.driver} (CUDA "
                 f"{_dotted(machine.driver_cuda)}) does not know"
-                + (", but this target may never need" if partly else ""),
-                f"install a driver of CUDA {cuda} or newer, or its forward-compatibility package",
+                + ("" if needed else ", but this target may never need"),
+                f"install a driver of CUDA {_dotted(_cuda_of(newest))} or newer, or its "
+                "forward-compatibility package",
             )
+
+
+def _finding_without_code(name: str, capability: tuple[int, int]) -> Finding:
+    if name in (_FLASH_MLA, _FLASH_ATTENTION_2, _FLASH_ATTENTION_3):
+        return Finding("kernels", "ok", f"{name}: not for {_dotted(capability)}")
+    fix = "take a GPU that the stack was built for (docs/preflight.md)"
+    return Finding("kernels", "fail", f"{name}: nothing runs on {_dotted(capability)}", fix)
+
+
+def _is_needed(name: str, native: set[str], situation: Situation) -> bool:
+    """Whether the target will need what is PTX; `native` libraries have machine code."""
+    if name == _FLASH_ATTENTION_2:
+        return _FLASH_ATTENTION_3 not in native
+    if name in _FOR_SOME_TARGETS and name in native:
+        return bool(situation.quantization) or any(key in situation.config for key in _EXPERTS)
+    return True
 
 
 def _way_to_run(unit: frozenset[GpuCode], capability: tuple[int, int]) -> str:

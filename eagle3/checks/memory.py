@@ -5,14 +5,13 @@ from math import ceil
 
 from eagle3.checks.finding import Finding
 from eagle3.checks.situation import Situation
+from eagle3.engine.configuration import CPU_BLOCK_SIZE, cache_blocks
 from eagle3.extraction.size import readable_size
 
 _BYTES = 2  # of a bfloat16
 # Seen beside the weights in a process that runs a target: libraries, and on a GPU the driver's
 # context and the communication between ranks.
 _PROCESS_BYTES = 1_200_000_000
-# The largest ring of pinned buffers that a rank takes for the states on their way to the disk.
-_RING_BYTES = 2 * 2**30
 
 
 def check_memory(situation: Situation) -> Iterator[Finding]:
@@ -26,19 +25,20 @@ def check_memory(situation: Situation) -> Iterator[Finding]:
         f"{readable_size(step)} for a step"
     )
     needed = weights + cache + step + _PROCESS_BYTES
+    ring = f"{readable_size(request.ring_bytes)} of ring"
     if machine.device == "cpu":
         yield _compare(
-            f"{ranks} ranks with {parts} each" if ranks > 1 else parts,
-            needed * ranks,
+            f"{ranks} ranks with {parts}, {ring} each" if ranks > 1 else f"{parts}, {ring}",
+            ranks * (needed + request.ring_bytes),
             machine.available,
-            "free memory, lower --max-tokens-per-step, or take a machine with more",
+            "free memory, lower --max-tokens-per-step or --ring-size, or take a machine with more",
         )
         return
     yield _compare(
-        f"host: buffers of {ranks} ranks",
-        ranks * (_RING_BYTES + _PROCESS_BYTES),
+        f"host: {ranks} ranks with {ring} each" if ranks > 1 else f"host: {ring}",
+        ranks * (request.ring_bytes + _PROCESS_BYTES),
         machine.available,
-        "free memory, or take a machine with more",
+        "free memory, lower --ring-size, or take a machine with more",
     )
     if not machine.gpus:
         return
@@ -71,8 +71,8 @@ def _compare(what: str, needed: int, available: int, fix: str) -> Finding:
 
 
 def _cache_bytes(situation: Situation) -> int:
-    """KV cache that a rank needs at least: a step, and the longest prompt that began before."""
-    tokens = situation.request.max_tokens_per_step + situation.max_model_len
+    """KV cache that a rank needs; on a GPU vLLM takes smaller blocks, and so a little less."""
+    tokens = cache_blocks(situation.engine_options, CPU_BLOCK_SIZE) * CPU_BLOCK_SIZE
     config, architecture = situation.config, situation.architecture
     heads = int(config.get("num_attention_heads") or 1)
     ranks = situation.request.tensor_parallel

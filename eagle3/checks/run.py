@@ -10,6 +10,7 @@ from eagle3.checks.kernels import check_kernels
 from eagle3.checks.layers import check_layers
 from eagle3.checks.machine import read_machine
 from eagle3.checks.memory import check_memory
+from eagle3.checks.options import check_engine_options
 from eagle3.checks.parallel import check_parallel
 from eagle3.checks.quantization import check_quantization
 from eagle3.checks.situation import Situation
@@ -27,6 +28,7 @@ _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
     "weights": check_weights,
     "decoder": check_decoder,
     "layers": check_layers,
+    "options": check_engine_options,
     "quantization": check_quantization,
     "parallel": check_parallel,
     "memory": check_memory,

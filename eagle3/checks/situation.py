@@ -7,6 +7,7 @@ from typing import Any
 from eagle3.checks.checkpoint_files import CheckpointFiles, read_checkpoint_files
 from eagle3.checks.machine import Machine
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
+from eagle3.engine.options import EngineOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.plan import (
     ExtractionPlan,
@@ -47,6 +48,10 @@ class Situation:
     @cached_property
     def max_model_len(self) -> int:
         return choose_max_model_len(self.request, self.architecture)
+
+    @cached_property
+    def engine_options(self) -> EngineOptions:
+        return self.request.engine_options(self.capture_points, self.max_model_len)
 
     @cached_property
     def checkpoint(self) -> CheckpointFiles:

@@ -38,7 +38,6 @@ def plain_prefill(options: EngineOptions) -> Iterator[Callable[[Prompts], None]]
 
         target = LLM(
             model=str(options.model),
-            skip_tokenizer_init=architecture.modality is None,
             tensor_parallel_size=options.tensor_parallel,
             max_model_len=vllm_max_model_len(options),
             max_num_batched_tokens=options.max_tokens_per_step,
@@ -57,7 +56,11 @@ def plain_prefill(options: EngineOptions) -> Iterator[Callable[[Prompts], None]]
             inputs = [{"prompt_token_ids": list(prompt_T)} for prompt_T in prompts]
             target.generate(inputs, sampling, use_tqdm=False)
 
-        yield run
+        try:
+            yield run
+        finally:
+            # Left to the garbage collector, its process would outlive this one, and hold the GPU.
+            target.llm_engine.engine_core.shutdown()
 
 
 @contextmanager
@@ -118,6 +121,7 @@ def _model_options(options: EngineOptions, architecture: TargetArchitecture) -> 
         "seed": options.seed,
         "trust_remote_code": options.trust_remote_code,
         "dtype": "bfloat16",
+        "skip_tokenizer_init": modality is None,
         "limit_mm_per_prompt": {} if modality is None else {modality: 0},
     }
 

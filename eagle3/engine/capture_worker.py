@@ -87,11 +87,10 @@ class CaptureWorker:
                 sender.capture.cancel()
 
     def finish_capture(self) -> Report:
-        """Waits until every row is written that was captured, and reports the last of them."""
+        """Waits until something was written, and reports it; to be called while there is more."""
         if self._row_sender is None:
             return Report()
-        self._row_sender.finish()
-        return self._row_sender.writer.report()
+        return self._row_sender.finish()
 
 
 class RowSender:
@@ -138,10 +137,11 @@ class RowSender:
             wanted = range(first, first + len(piece_NLH))
             self.writer.write(buffer, copied, section(rows, wanted, self._row_bytes), self._files)
 
-    def finish(self) -> None:
-        """Waits for all rows on their way, and closes their files."""
-        self.writer.finish()
+    def finish(self) -> Report:
+        """After the last step: what was written by now, of which there is something or no more."""
+        # Files close when their last rows are written.
         self._files = {}
+        return self.writer.report(wait=True)
 
 
 def _no_logits(*_: Any) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _LIBRARIES = (
 )
 
 
+@cache
 def supported_architectures() -> frozenset[str]:
     """The names in `architectures` of a config.json that vLLM has a model for."""
     return frozenset(
@@ -33,6 +35,7 @@ def supported_architectures() -> frozenset[str]:
     )
 
 
+@cache
 def quantization_methods() -> frozenset[str]:
     """The values of `quant_method` of a config.json that vLLM knows."""
     return frozenset(

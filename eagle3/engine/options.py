@@ -37,7 +37,7 @@ class EngineOptions:
     verbose: bool = False
     ring_bytes: int = DEFAULT_RING_BYTES
     writing_ranks: int | None = None
-    writer_threads: int = 2
+    writer_threads: int = 4
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
     dummy_weights: bool = False
 

@@ -47,7 +47,11 @@ class Prefill:
         while (step := self._next_step(prompts)) is not None:
             output, rows = step
             yield from self._settle(self._call("run_captured_step", output, rows, rows=rows))
-        yield from self._settle(self._call("finish_capture"))
+        more = True
+        while more:
+            reports = self._call("finish_capture")
+            yield from self._settle(reports)
+            more = any(report.more for report in reports)
         if self._ledger.open:
             raise EngineError(
                 f"not every row of {self._names(self._ledger.open)} was written; run the same "
@@ -61,7 +65,11 @@ class Prefill:
             # A late reply would be taken for the answer to the next call.
             return False
         try:
-            self._workers.call("finish_capture", timeout_s=self._timeout_s)
+            while any(
+                report.more
+                for report in self._workers.call("finish_capture", timeout_s=self._timeout_s)
+            ):
+                pass
         except Exception:
             return False
         return True

@@ -17,11 +17,14 @@ from eagle3.store.durable import write_at
 class RowFile:
     """A file that is open as long as somebody holds this object."""
 
+    descriptor = -1
+
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY)
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class RowWriter:
         self._ring = ring
         self._parent = os.getppid()
         self._queue: queue.Queue[_Filled] = queue.Queue()
-        self._lock = threading.Lock()
+        # Guards what follows, and tells when there is something to report.
+        self._news = threading.Condition()
+        self._pending = 0
         self._written: list[Rows] = []
         self._failure: str | None = None
         for _ in range(threads):
@@ -55,39 +60,43 @@ class RowWriter:
         self, buffer: torch.Tensor, copied: Wait, rows: Iterable[Rows], files: dict[str, RowFile]
     ) -> None:
         """Has the rows in `buffer` written once they are there."""
+        with self._news:
+            self._pending += 1
         self._queue.put(_Filled(buffer, copied, tuple(rows), files))
 
     def fail(self, failure: str) -> None:
         """Writes nothing more; the first failure is the one that is told."""
-        with self._lock:
+        with self._news:
             self._failure = self._failure or failure
 
-    def finish(self) -> None:
-        """Waits until all that was given is written, or was given up."""
-        self._queue.join()
-
-    def report(self) -> Report:
-        """What was written since the last report."""
-        with self._lock:
+    def report(self, *, wait: bool = False) -> Report:
+        """What was written since the last report; with `wait`, once there is something to tell."""
+        with self._news:
+            if wait:
+                self._news.wait_for(lambda: self._written or not self._pending)
             written, self._written = self._written, []
-            return Report(tuple(written), self._failure)
+            return Report(tuple(written), self._pending > 0, self._failure)
 
     def _work(self) -> None:
         while True:
             filled = self._queue.get()
+            written: tuple[Rows, ...] = ()
             try:
                 filled.copied()
                 if self._failure is None:
                     self._write(filled)
+                    written = filled.rows
             except OSError as error:
                 self.fail(f"cannot write to {filled.rows[0].path}: {error.strerror}")
             except Exception as error:
                 self.fail(f"cannot copy captured rows: {error}")
-            finally:
-                self._ring.give_back(filled.buffer)
-                # An idle thread must not keep a file open.
-                del filled
-                self._queue.task_done()
+            self._ring.give_back(filled.buffer)
+            # An idle thread must not keep a file open.
+            del filled
+            with self._news:
+                self._written.extend(written)
+                self._pending -= 1
+                self._news.notify_all()
 
     def _write(self, filled: _Filled) -> None:
         content = memoryview(filled.buffer.flatten().view(torch.uint8).numpy())
@@ -101,5 +110,3 @@ class RowWriter:
             descriptor = filled.files[rows.path].descriptor
             write_at(descriptor, content[offset : offset + size], rows.position)
             offset += size
-        with self._lock:
-            self._written.extend(filled.rows)

@@ -44,12 +44,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Report:
-    """What one process has written since its last report.
+    """What one process has written since its last report, and whether `more` is on its way.
 
     `failure` says why it can write no more, or is None; it is for the user.
     """
 
     written: tuple[Rows, ...] = ()
+    more: bool = False
     failure: str | None = None
 
 

@@ -8,13 +8,13 @@ from eagle3.checks.checkpoint_files import read_checkpoint_files
 from eagle3.checks.run import check_before_the_load
 from eagle3.engine.capture_points import after_layer_ids, vllm_ids
 from eagle3.engine.engine import Engine
-from eagle3.engine.options import EngineOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import Rules, run_extraction
+from eagle3.extraction.sanity import check_choices
 from eagle3.extraction.size import readable_size
 from eagle3.progress import Progress
 from eagle3.store.manifest import MANIFEST
@@ -92,43 +92,39 @@ def _tell_what_is_safe(
 
 
 def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> float:
-    options = EngineOptions(
-        model=request.model,
-        capture_points=plan.capture_points,
-        tensor_parallel=request.tensor_parallel,
-        max_model_len=plan.max_model_len,
-        max_tokens_per_step=request.max_tokens_per_step,
-        gpu_memory_utilization=request.gpu_memory_utilization,
-        seed=request.seed,
-        trust_remote_code=request.trust_remote_code,
-        verbose=request.verbose,
-        ring_bytes=request.ring_bytes,
-        step_timeout_s=request.step_timeout_s,
-    )
+    options = request.engine_options(plan.capture_points, plan.max_model_len)
     rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
     files = read_checkpoint_files(request.model).files if request.prefetch else ()
     with Prefetch(files, progress), progress.waiting("starting the target"):
         engine = Engine(options)
-    with (
-        engine,
-        StoreWriter(plan.store, plan.manifest) as store,
-        # Once more: the target must be gone before the store commits what is left of a shard.
-        engine,
-        progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
-    ):
-        began = time.monotonic()
-        run_extraction(
-            plan.missing,
-            plan.manifest,
-            rules,
+    with engine:
+        if request.preflight:
+            check_choices(engine, request.model, plan.missing, _last_point(plan), progress)
+        with (
+            StoreWriter(plan.store, plan.manifest) as store,
+            # Once more: the target must be gone before the store commits what is left of a shard.
             engine,
-            store,
-            on_done=lambda samples: bar.advance(
-                samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
-            ),
-        )
-        return tokens / (time.monotonic() - began)
+            progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
+        ):
+            began = time.monotonic()
+            run_extraction(
+                plan.missing,
+                plan.manifest,
+                rules,
+                engine,
+                store,
+                on_done=lambda samples: bar.advance(
+                    samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
+                ),
+            )
+            return tokens / (time.monotonic() - began)
+
+
+def _last_point(plan: ExtractionPlan) -> int | None:
+    """Where the point after all layers stands among those that are captured."""
+    points, last = plan.capture_points, plan.architecture.num_layers
+    return points.index(last) if last in points else None
 
 
 def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -> None:

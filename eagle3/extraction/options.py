@@ -47,7 +47,7 @@ def parse_layers(
         ) from None
 
 
-def _parse_size(context: click.Context, option: click.Parameter, value: str) -> int:
+def parse_size(context: click.Context, option: click.Parameter, value: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]iB|[kMGT]B|)", value)
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if not size:
@@ -124,7 +124,7 @@ _OPTIONS = (
     click.option(
         "--shard-size",
         "shard_bytes",
-        callback=_parse_size,
+        callback=parse_size,
         default="1GiB",
         metavar="SIZE",
         help="Size of a shard, such as 256MiB; what a shard holds is committed together.",
@@ -132,7 +132,7 @@ _OPTIONS = (
     click.option(
         "--ring-size",
         "ring_bytes",
-        callback=_parse_size,
+        callback=parse_size,
         default="1GiB",
         metavar="SIZE",
         help="Host memory of each rank between the target and the disk, 2GiB at most.",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
-from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S
+from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S, EngineOptions
 from eagle3.store.part import Part
 
 OnBad = Literal["fail", "quarantine"]
@@ -47,3 +47,19 @@ class ExtractionRequest:
     prefetch: bool = False
     ring_bytes: int = DEFAULT_RING_BYTES
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
+
+    def engine_options(self, capture_points: tuple[int, ...], max_model_len: int) -> EngineOptions:
+        """How the engine is to run the target."""
+        return EngineOptions(
+            model=self.model,
+            capture_points=capture_points,
+            tensor_parallel=self.tensor_parallel,
+            max_model_len=max_model_len,
+            max_tokens_per_step=self.max_tokens_per_step,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+            seed=self.seed,
+            trust_remote_code=self.trust_remote_code,
+            verbose=self.verbose,
+            ring_bytes=self.ring_bytes,
+            step_timeout_s=self.step_timeout_s,
+        )

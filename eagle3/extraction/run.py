@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import batched, zip_longest
 from typing import Protocol
 
 from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
+from eagle3.extraction.groups import fill_groups
 from eagle3.extraction.request import OnBad
-from eagle3.extraction.shards import fill_shards
 from eagle3.extraction.states import Fault, find_faults
 from eagle3.store.manifest import Manifest
 from eagle3.store.sample import Sample
@@ -20,10 +21,13 @@ from eagle3.store.writer import StoreWriter
 _MOST_UNFIT_SAMPLES = 20
 _LARGEST_UNFIT_SHARE = 0.1
 
-# Each reads and checks about 2 GB/s.
-_CHECKING_THREADS = 2
+# File systems let one thread at a time write to a file.
+_SHARDS_AT_ONCE = 2
+# Each reads and checks about 2 GB/s, and a group of so many bytes at once.
+_CHECKING_THREADS = 4
+_CHECKED_BYTES = 64 * 1024 * 1024
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
-_MOST_CHECKS = 16
+_MOST_CHECKS = 32
 _MOST_COMMITS = 2
 
 
@@ -89,8 +93,9 @@ class _Run:
             closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
         ):
             for group in groups:
-                samples = [self._running.pop(prompt.id) for prompt in group]
-                self._checks.append((samples, checkers.submit(self._check, samples)))
+                whole = [self._running.pop(prompt.id) for prompt in group]
+                for samples in fill_groups(whole, _CHECKED_BYTES, self._size):
+                    self._checks.append((samples, checkers.submit(self._check, samples)))
                 self._settle_checks(committer, _MOST_CHECKS)
             self._settle_checks(committer, 0)
             self._settle_commits(0)
@@ -101,20 +106,30 @@ class _Run:
             )
 
     def _prompts(self) -> Iterator[Prompt]:
-        """The samples in the order of their shards, which are begun as the target comes to them."""
+        """The samples of a few shards by turns; shards are begun as the target comes to them."""
+        shards = fill_groups(self._waiting, self._rules.shard_bytes, self._size)
+        for group in batched(shards, _SHARDS_AT_ONCE, strict=False):
+            turns = zip_longest(*(self._begin(samples) for samples in group))
+            yield from (prompt for turn in turns for prompt in turn if prompt is not None)
 
-        def size(sample: Sample) -> int:
-            return self._manifest.states_bytes(len(sample.input_ids))
+    def _begin(self, samples: list[Sample]) -> list[Prompt]:
+        self._settle_commits(_MOST_COMMITS)
+        shard = self._store.begin(samples)
+        self._shards.append({sample.id for sample in samples})
+        self._running |= {sample.id: sample for sample in samples}
+        return [
+            Prompt(
+                sample.id,
+                self._rules.places[sample.id],
+                sample.input_ids,
+                str(shard.path),
+                shard.layout.row_start(shard.offset(sample)),
+            )
+            for sample in samples
+        ]
 
-        for samples in fill_shards(self._waiting, self._rules.shard_bytes, size):
-            self._settle_commits(_MOST_COMMITS)
-            shard = self._store.begin(samples)
-            self._shards.append({sample.id for sample in samples})
-            for sample in samples:
-                self._running[sample.id] = sample
-                position = shard.layout.row_start(shard.offset(sample))
-                place = self._rules.places[sample.id]
-                yield Prompt(sample.id, place, sample.input_ids, str(shard.path), position)
+    def _size(self, sample: Sample) -> int:
+        return self._manifest.states_bytes(len(sample.input_ids))
 
     def _check(self, samples: list[Sample]) -> list[Fault | None]:
         """Runs in a thread: looks at the written rows, and accepts the samples that are fit."""

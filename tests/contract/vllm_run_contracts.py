@@ -569,6 +569,24 @@ BENCHMARK = (
         "plain prefill is measured by this",
     ),
     Contract(
+        "vllm.v1.engine.core_client:MPClient.shutdown",
+        Call(),
+        (BASELINES,),
+        "the process of plain prefill is stopped by target.llm_engine.engine_core.shutdown()",
+    ),
+    Contract(
+        "vllm.entrypoints.llm:LLM",
+        Has("llm_engine"),
+        (BASELINES,),
+        "the process of plain prefill is stopped by target.llm_engine.engine_core.shutdown()",
+    ),
+    Contract(
+        "vllm.v1.engine.llm_engine:LLMEngine",
+        Has("engine_core"),
+        (BASELINES,),
+        "the process of plain prefill is stopped by target.llm_engine.engine_core.shutdown()",
+    ),
+    Contract(
         "vllm.engine.arg_utils:EngineArgs",
         Has(
             "max_model_len",

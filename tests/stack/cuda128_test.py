@@ -8,6 +8,9 @@ import pytest
 import torch
 import vllm
 
+from eagle3.checks.fatbin import read_gpu_code
+from eagle3.engine.installed import gpu_libraries
+
 
 def test_the_stack_is_the_cuda_one() -> None:
     assert eagle3_stack.STACK == "cuda128"
@@ -35,3 +38,30 @@ def test_torch_has_code_for_hopper_and_blackwell() -> None:
 def test_the_kernels_are_there(kernels: str) -> None:
     """Found, not loaded: they need libcuda.so.1, which only a GPU driver brings."""
     assert importlib.util.find_spec(kernels)
+
+
+@pytest.mark.parametrize(
+    ("library", "parts", "hopper", "blackwell"),
+    [
+        ("torch/lib/libtorch_cuda.so", 397, 397, 397),
+        ("vllm/_C.abi3.so", 106, 59, 47),
+        ("vllm/_moe_C.abi3.so", 33, 6, 6),
+        ("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", 60, 0, 0),
+        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", 222, 222, 0),
+        ("vllm/_flashmla_C.abi3.so", 22, 22, 22),
+    ],
+)
+def test_what_is_machine_code_is_as_docs_preflight_says(
+    library: str, parts: int, hopper: int, blackwell: int
+) -> None:
+    units = read_gpu_code(gpu_libraries()[library])
+    assert len(units) == parts
+    for capability, native in (((9, 0), hopper), ((10, 0), blackwell)):
+        found = [
+            unit
+            for unit in units
+            if any(code.kind == "sass" and code.runs_on(capability) for code in unit)
+        ]
+        assert len(found) == native
+    # PTX of CUDA 12.9, which a driver of CUDA 12.8 does not know.
+    assert {code.version for unit in units for code in unit if code.kind == "ptx"} <= {(8, 8)}

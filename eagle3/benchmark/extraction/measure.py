@@ -42,9 +42,7 @@ class Figures:
         return rate and rate * points * self.workload.hidden_size * 2
 
 
-def measure(
-    workload: Workload, roads: Sequence[str], rounds: int, progress: Progress
-) -> Figures:
+def measure(workload: Workload, roads: Sequence[str], rounds: int, progress: Progress) -> Figures:
     """Runs the roads one after the other, `rounds` times; the old road, which is slow, once."""
     from eagle3.benchmark.extraction.roads import device_name, time_road
 

@@ -12,23 +12,25 @@ import psutil
 from eagle3.errors import EngineError
 
 _SECONDS_BETWEEN_LOOKS = 0.25
+_SECONDS_TO_END = 60.0
 
 
 def run_apart(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     """What `function(*arguments)` returns, and the most bytes that its processes held at once.
 
-    The bytes are resident memory, mapped files included. The processes are gone when this returns
-    or raises; raises EngineError where the function did.
+    The bytes are resident memory, mapped files included. The processes, and with them what they
+    held of a GPU, are gone when this returns; raises EngineError where the function raised, or its
+    processes outlive it.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(theirs, function, arguments))
     process.start()
     theirs.close()
-    most_bytes = 0
+    family = _Family(process.pid)
     try:
         while not ours.poll(_SECONDS_BETWEEN_LOOKS):
-            most_bytes = max(most_bytes, _resident_bytes(process.pid))
+            family.look()
         try:
             result, failure = ours.recv()
         except EOFError:
@@ -42,7 +44,8 @@ def run_apart(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
         ours.close()
     if failure is not None:
         raise EngineError(failure)
-    return result, most_bytes
+    family.wait_for_end()
+    return result, family.most_bytes
 
 
 def _run(replies: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -56,11 +59,28 @@ def _run(replies: Connection, function: Callable[..., Any], arguments: tuple[Any
         replies.send(reply)
 
 
-def _resident_bytes(pid: int | None) -> int:
-    total = 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
+class _Family:
+    """A process and all that descend from it."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._members = {psutil.Process(pid)}
+        self.most_bytes = 0
+
+    def look(self) -> None:
+        """Takes in new members, and the memory of all."""
+        for member in tuple(self._members):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
-    return total
+                self._members.update(member.children(recursive=True))
+        self.most_bytes = max(self.most_bytes, sum(map(_resident_bytes, self._members)))
+
+    def wait_for_end(self) -> None:
+        _, alive = psutil.wait_procs(self._members, timeout=_SECONDS_TO_END)
+        if alive:
+            raise EngineError(f"process {alive[0].pid} is still there; end it before another run")
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.NoSuchProcess:
+        return 0

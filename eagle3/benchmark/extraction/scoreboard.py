@@ -94,9 +94,7 @@ def _commit() -> str:
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY", ".")
     command = ["git", "-C", workspace, "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

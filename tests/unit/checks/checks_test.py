@@ -13,11 +13,13 @@ from eagle3.checks.disk import check_disk
 from eagle3.checks.kernels import check_kernels
 from eagle3.checks.layers import check_layers
 from eagle3.checks.memory import check_memory
+from eagle3.checks.options import check_engine_options
 from eagle3.checks.parallel import check_parallel
 from eagle3.checks.quantization import check_quantization
 from eagle3.checks.situation import Situation
 from eagle3.checks.supervision import check_supervision
 from eagle3.checks.tokenizer import check_tokenizer
+from eagle3.errors import InputError
 from tests.unit.checks.machines import (
     COMPILED_LATER,
     GB,
@@ -25,6 +27,7 @@ from tests.unit.checks.machines import (
     KIMI,
     LAPTOP,
     LLAMA,
+    NATIVE,
     server,
     situation,
 )
@@ -91,11 +94,22 @@ def test_a_library_that_is_nothing_but_ptx_is_needed_by_all(tmp_path: Path) -> N
     assert only(check_kernels, situation(tmp_path, machine, LLAMA)).startswith("fail kernels")
 
 
+def test_attention_that_has_a_better_one_beside_it_is_not_needed(tmp_path: Path) -> None:
+    attention = (
+        ("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", (COMPILED_LATER,)),
+        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", (NATIVE,)),
+    )
+    machine = server(H200, driver_cuda=(12, 8), libraries=attention)
+    second, third = say(check_kernels, situation(tmp_path, machine, LLAMA))
+    assert second.startswith("warn kernels")
+    assert third.startswith("ok kernels")
+
+
 def test_a_gpu_that_nothing_was_built_for_is_told(tmp_path: Path) -> None:
     old = dataclasses.replace(H200, capability=(7, 0))
     for line in say(check_kernels, situation(tmp_path, server(old), LLAMA)):
         assert line.startswith("fail kernels: ")
-        assert "nothing runs here" in line
+        assert "nothing runs on 7.0" in line
 
 
 def test_kernels_for_another_gpu_are_no_fault(tmp_path: Path) -> None:
@@ -206,18 +220,35 @@ def test_too_little_memory_is_told_with_its_parts(tmp_path: Path) -> None:
 
 def test_the_cache_of_a_step_and_the_longest_prompt_is_counted(tmp_path: Path) -> None:
     asked = {"max_tokens_per_step": 1000, "max_model_len": 500}
+    # 12 blocks of 128 tokens for both, one for each of 256 prompts, and one of vLLM's own.
+    tokens = (12 + 256 + 1) * 128
     # Keys and values of 4 heads of 8 values of 2 bytes, in 8 layers.
     line = only(check_memory, situation(tmp_path, LAPTOP, LLAMA, **asked))
-    assert f"{1500 * 8 * 2 * 4 * 8 * 2 / 1e6:.1f} MB of KV cache" in line
+    assert f"{tokens * 8 * 2 * 4 * 8 * 2 / 1e6:.1f} MB of KV cache" in line
     # On a GPU the latent vector of 512 + 64 values, in 61 layers, on every rank.
     _, gpu = say(check_memory, situation(tmp_path, server(H200), KIMI, **asked))
-    assert f"{1500 * 61 * 576 * 2 / 1e6:.1f} MB of KV cache" in gpu
+    assert f"{tokens * 61 * 576 * 2 / 1e9:.1f} GB of KV cache" in gpu
+
+
+def test_each_rank_has_a_ring_in_host_memory(tmp_path: Path) -> None:
+    asked = {"ring_bytes": 2 * GB, "tensor_parallel": 2}
+    host, _ = say(check_memory, situation(tmp_path, server(H200, H200), LLAMA, **asked))
+    assert host.startswith("ok memory: host: 2 ranks with 2.0 GB of ring each: 6.4 GB in all, 900")
+    cpu = only(check_memory, situation(tmp_path, LAPTOP, LLAMA, **asked))
+    assert "for a step, 2.0 GB of ring each: 6.4 GB in all" in cpu
+
+
+def test_what_the_engine_refuses_is_told(tmp_path: Path) -> None:
+    line = only(check_engine_options, situation(tmp_path, LAPTOP, LLAMA))
+    assert line == "ok options: 16 tokens a step, samples of up to 2,048 tokens"
+    with pytest.raises(InputError, match="give --trust-remote-code"):
+        only(check_engine_options, situation(tmp_path, LAPTOP, KIMI))
 
 
 def test_a_gpu_that_is_in_use_is_told(tmp_path: Path) -> None:
     busy = dataclasses.replace(H200, free=30 * GB)
     host, gpu = say(check_memory, situation(tmp_path, server(busy), LLAMA))
-    assert host.startswith("ok memory: host: buffers of 1 ranks")
+    assert host.startswith("ok memory: host: 1.1 GB of ring: ")
     assert gpu.startswith("fail memory: 20% of a GPU is free, and --gpu-memory-utilization 0.8")
 
 

@@ -6,8 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import save_file
 
 import eagle3.extraction.extract
 from eagle3.extract import extract
@@ -309,3 +311,23 @@ def test_the_time_to_fill_the_disk_is_told_where_shards_tell_it(desk: Desk) -> N
     shards[0].unlink()
     result = desk.extract()
     assert re.search(r"out: .* free; 0:\d\d at the [\d.]+ kB/s of the shards before", result.stderr)
+
+
+def test_a_target_that_repeats_itself_is_stopped_and_leaves_nothing(desk: Desk) -> None:
+    # Whatever the states are, this head makes them into one token.
+    matrix = np.zeros((320, HIDDEN_SIZE), np.float32)
+    matrix[7] = 1
+    tensors = {
+        "model.layers.0.weight": np.zeros(1, np.float32),
+        "model.norm.weight": np.ones(HIDDEN_SIZE, np.float32),
+        "lm_head.weight": matrix,
+    }
+    save_file(tensors, desk.folder / "target" / "model.safetensors")
+    config = desk.folder / "target" / "config.json"
+    facts = {"rms_norm_eps": 1e-5, "num_hidden_layers": 1}
+    config.write_text(json.dumps(json.loads(config.read_text()) | facts))
+    desk.write(json.dumps({"input_ids": list(range(20))}))
+    exit_code, line = desk.fail("--layers", "0")
+    assert exit_code == 3
+    assert "the target chooses token 7 after 8 of 8 rows: its states mean nothing" in line
+    assert desk.extract("--layers", "0", "--no-preflight").exit_code == 0

@@ -1,8 +1,8 @@
-"""Shards hold every sample once, up to their size."""
+"""Groups hold every sample once, up to their size."""
 
 import random
 
-from eagle3.extraction.shards import fill_shards
+from eagle3.extraction.groups import fill_groups
 from eagle3.store.sample import Sample
 
 
@@ -17,27 +17,27 @@ def tokens(sample: Sample) -> int:
 def test_no_sample_is_lost_doubled_or_over_the_size() -> None:
     chance = random.Random(0)
     samples = make_samples(*(chance.randint(1, 400) for _ in range(1000)))
-    shards = list(fill_shards(samples, 1000, tokens))
-    assert sorted(sample.id for shard in shards for sample in shard) == sorted(
+    groups = list(fill_groups(samples, 1000, tokens))
+    assert sorted(sample.id for group in groups for sample in group) == sorted(
         sample.id for sample in samples
     )
-    filled = [sum(map(tokens, shard)) for shard in shards]
+    filled = [sum(map(tokens, group)) for group in groups]
     assert max(filled) <= 1000
     # Nothing that would still have fitted was left to the next one.
-    for full, following in zip(filled, shards[1:], strict=False):
+    for full, following in zip(filled, groups[1:], strict=False):
         assert full + tokens(following[0]) > 1000
 
 
 def test_the_order_of_the_data_makes_no_difference() -> None:
     samples = make_samples(3, 3, 3, 5, 5, 1)
-    assert list(fill_shards(samples, 6, tokens)) == list(fill_shards(samples[::-1], 6, tokens))
+    assert list(fill_groups(samples, 6, tokens)) == list(fill_groups(samples[::-1], 6, tokens))
 
 
-def test_a_sample_larger_than_a_shard_is_one() -> None:
+def test_a_sample_larger_than_a_group_is_one() -> None:
     large, small = make_samples(20, 2)
-    shards = list(fill_shards([large, small], 10, tokens))
-    assert sorted(map(len, shards)) == [1, 1]
+    groups = list(fill_groups([large, small], 10, tokens))
+    assert sorted(map(len, groups)) == [1, 1]
 
 
-def test_nothing_gives_no_shards() -> None:
-    assert list(fill_shards([], 10, tokens)) == []
+def test_nothing_gives_no_groups() -> None:
+    assert list(fill_groups([], 10, tokens)) == []

@@ -1,0 +1,62 @@
+"""Steps of any size, many prompts in flight, and memory that does not grow."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.integration.engines import executor_of, running_engine
+from tests.integration.prompts import random_prompts
+from tests.integration.reference import assert_states_match, load_reference, reference_states
+from tests.integration.tiny_models import VOCAB_SIZE, make_llama
+
+LENGTHS = (1, 2, 63, 64, 65, 127, 200, 3, 257, 5, 300, 90)
+ROUND_TOKENS = 12_000
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+@pytest.mark.parametrize(
+    ("max_tokens_per_step", "ring_rows"),
+    [
+        # A ring of two rows is full all the time: steps wait for the disk, and lose nothing.
+        pytest.param(64, 2, id="64"),
+        pytest.param(1000, 300, id="1000"),
+        pytest.param(16384, 100_000, id="16384"),
+    ],
+)
+def test_the_size_of_steps_and_ring_makes_no_difference(
+    model: Path, max_tokens_per_step: int, ring_rows: int
+) -> None:
+    points = (8, 0, 3)
+    prompts = random_prompts(LENGTHS, VOCAB_SIZE)
+    with running_engine(
+        model,
+        points,
+        max_tokens_per_step=max_tokens_per_step,
+        max_model_len=300,
+        ring_bytes=ring_rows * len(points) * 256 * 2,
+    ) as engine:
+        states = engine.extract(prompts)
+    bfloat16, float32 = (
+        [states[:, list(points)] for states in reference_states(reference, prompts)]
+        for reference in (load_reference(model, dtype) for dtype in (torch.bfloat16, torch.float32))
+    )
+    assert_states_match(states, bfloat16, float32)
+
+
+def test_memory_stays_flat(model: Path) -> None:
+    prompts = random_prompts([300] * (ROUND_TOKENS // 300), VOCAB_SIZE)
+    with running_engine(model, (2, 4, 5, 8), max_tokens_per_step=1024) as engine:
+        [worker] = executor_of(engine).workers
+        processes = [psutil.Process(), psutil.Process(worker.proc.pid)]
+        held = []
+        for _ in range(4):
+            engine.extract(prompts)
+            held.append(sum(process.memory_info().rss for process in processes))
+    # The rows of a round are 24 MB; what is kept of them would show threefold.
+    assert held[3] - held[1] < 20 * 1024**2, held
