@@ -107,15 +107,9 @@ def _grade(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Each row's cross-entropy and whether its argmax is right; `logits_CD` become gradients."""
     q_logits_CD = logits_CD.to(torch.float32)
-    lse_C = torch.logsumexp(q_logits_CD, dim=-1)
-    # Right where no other logit is greater, or as great and earlier: an argmax, at a third of
-    # its instructions.
-    top1_C1 = taught_top1_C[:, None]
-    right_C1 = q_logits_CD.gather(1, top1_C1)
-    earlier_CD = torch.arange(logits_CD.shape[1], device=logits_CD.device) < top1_C1
-    beaten_CD = (q_logits_CD > right_C1) | ((q_logits_CD == right_C1) & earlier_CD)
+    lse_C, top1_C = torch.logsumexp(q_logits_CD, dim=-1), logits_CD.argmax(-1)
     p_CD = torch.exp(taught_CD.to(torch.float32) - taught_lse_C[:, None])
     loss_C = lse_C - (p_CD * q_logits_CD).sum(-1)
     gradient_CD = (torch.exp(q_logits_CD - lse_C[:, None]) - p_CD) * weight_C[:, None]
     logits_CD.copy_(gradient_CD)
-    return loss_C, ~beaten_CD.any(-1)
+    return loss_C, top1_C == taught_top1_C
