@@ -138,6 +138,8 @@ def _path(path: str | None) -> Any:
 
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     training, validation, draft = plan.training, plan.validation, plan.draft
+    if not training.store.is_complete:
+        progress.say(f"data: {training.store.folder} is not complete; extract goes on with it")
     progress.say(
         f"data: {len(training.ids):,} samples, {training.tokens:,} tokens; "
         f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"

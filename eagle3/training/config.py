@@ -76,6 +76,9 @@ class DraftShape:
         Help("Folder that prepare wrote, by whose counts they are chosen.", "count in --store"),
     ] = None
     train_head: Annotated[bool, Help("Train the head, too, which begins as the target's.")] = False
+    fp8: Annotated[
+        bool, Help("Multiply in fp8 in the decoder layer, on a GPU that has it (Hopper on).")
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def test_a_dry_run_writes_nothing(desk: Path) -> None:
         (["--out", "/proc/draft"], 4, "cannot write to /proc/draft"),
         (["--store", "three"], 2, "a draft needs three, and 8 as the last"),
         (["--track", "wandb"], 2, "--track wandb needs the package wandb"),
+        (["--fp8"], 2, "--fp8 needs a GPU that multiplies in fp8"),
         (["--batches-per-step", "5"], 2, "is not a multiple of --batches-per-step 5"),
     ],
 )
