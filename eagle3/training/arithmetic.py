@@ -18,8 +18,8 @@ _PEAKS = {
     "RTX PRO 6000": 504e12,
 }
 
-# Share of a large matrix product's rate that a whole step was seen to reach.
-_EFFICIENCY = 0.5
+# Share of a large matrix product's rate that steps reach on an H200 (docs/training-speed.md).
+_EFFICIENCY = 0.7
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -86,9 +86,7 @@ class UnrollConfig:
     """Training-time test: the draft is run on its own output so many times."""
 
     unroll_steps: Annotated[Count, Help("Tokens in a row that the draft learns to draft.")] = 7
-    unroll_decay: Annotated[
-        Positive, Help("Weight of each of them, relative to the one before.")
-    ] = 0.8
+    unroll_decay: Annotated[Positive, Help("Weight of each, relative to the one before.")] = 0.8
     feed: Annotated[
         Literal["true", "argmax"],
         Help("What is fed after the first: the true tokens, or the draft's own guesses."),
