@@ -8,7 +8,6 @@ from eagle3.draft.config import FUSED_POINTS, DraftConfig
 
 # Dense bf16 in FLOP/s, from the makers' data sheets, by a part of the device's name.
 _PEAKS = {
-    "B300": 2.25e15,
     "B200": 2.25e15,
     "H200": 989e12,
     "H100 PCIe": 756e12,
