@@ -32,9 +32,10 @@ Exit codes:
     type=click.Choice(["large", "small"]),
     help="The draft of an 8B target, or one for a CPU.  [default: large on a GPU]",
 )
-@click.option("--tokens", type=click.IntRange(min=1), help="Tokens a step.  [default: 8192 or 512]")
+@click.option("--tokens", type=click.IntRange(min=1), help="Tokens a step.  [default: 8192 or 256]")
 @click.option("--unroll-steps", type=click.IntRange(min=1), default=3, help="Unrolled steps.")
 @click.option("--train-head", is_flag=True, help="Train the head, too.")
+@click.option("--fp8", is_flag=True, help="Multiply in fp8 in the decoder layer; needs a GPU.")
 @click.option("--rounds", type=click.IntRange(min=1), default=20, help="Steps that are timed.")
 @click.option(
     "--baseline-site",
@@ -50,6 +51,7 @@ def bench_train(
     tokens: int | None,
     unroll_steps: int,
     train_head: bool,
+    fp8: bool,
     rounds: int,
     baseline_site: str | None,
     no_baseline: bool,
@@ -70,6 +72,7 @@ def bench_train(
                 tokens=tokens,
                 unroll_steps=unroll_steps,
                 train_head=train_head,
+                fp8=fp8,
                 rounds=rounds,
                 baseline=not no_baseline,
                 baseline_site=site,
@@ -86,7 +89,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
     head = "trained" if report["train_head"] else "frozen"
     lines = [
         f"{report['device']}, torch {report['torch']}: {report['tokens']:,} tokens a step, "
-        f"{report['unroll_steps']} unrolled, head {head}",
+        f"{report['unroll_steps']} unrolled, head {head}"
+        f"{', fp8' if report['fp8'] else ''}",
         f"{report['tokens_per_s']:,.0f} tokens/s, {report['step_ms']:.1f} ms a step, "
         f"compiled in {report['compile_s']:.0f} s",
     ]

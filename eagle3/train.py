@@ -5,7 +5,9 @@ the output folder cannot be used, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import json
+import os
 import shlex
+import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +59,31 @@ Exit codes:
     help="YAML with the options below; flags win over it.",
 )
 @config_options
+@click.option(
+    "--processes",
+    "count",
+    type=click.IntRange(min=1),
+    show_default="1, or as torchrun or SLURM say",
+    help="Processes to start on this machine, one a GPU.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what memory and time it takes, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
 def train(
-    config_file: str | None, dry_run: bool, as_json: bool, verbose: bool, **flags: Any
+    config_file: str | None,
+    count: int | None,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
+    **flags: Any,
 ) -> None:
+    # Those that are started find themselves with a rank.
+    if count is not None and count > 1 and "RANK" not in os.environ:
+        from eagle3.training.launch import launch
+
+        # Descriptor 1 is stderr by now, and the result is theirs to print.
+        os.dup2(sys.stdout.fileno(), 1)
+        sys.exit(launch(count, "eagle3.train", sys.argv[1:]))
     with stdout_for_result_only():
         # Imported only now: --help must not wait seconds for torch.
         from eagle3.training.distributed import joined_processes
@@ -117,6 +138,8 @@ def _path(path: str | None) -> Any:
 
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     training, validation, draft = plan.training, plan.validation, plan.draft
+    if not training.store.is_complete:
+        progress.say(f"data: {training.store.folder} is not complete; extract goes on with it")
     progress.say(
         f"data: {len(training.ids):,} samples, {training.tokens:,} tokens; "
         f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
@@ -190,8 +213,15 @@ def _as_table(report: "TrainReport") -> str:
         return made
     return (
         f"{made}\nnext: what a running target accepts of it\n"
-        f"  tools/bazel run //eagle3:evaluate -- {shlex.quote(str(report.draft))}"
+        f"  {_launcher()} //eagle3:evaluate -- --draft {shlex.quote(str(report.draft))}"
     )
+
+
+def _launcher() -> str:
+    """How this command was started, as far as the stack goes."""
+    from eagle3_stack import STACK  # written into site-packages by the build
+
+    return "tools/bazel run" if STACK == "cpu" else f"tools/bazel run --config={STACK}"
 
 
 if __name__ == "__main__":

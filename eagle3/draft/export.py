@@ -13,13 +13,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.draft.config import DraftConfig
 from eagle3.draft.model import DraftModel
 from eagle3.draft.provenance import PROVENANCE, Provenance
-from eagle3.draft.served_config import (
-    CONFIG,
-    DEFAULT_SPECULATIVE_TOKENS,
-    config_json,
-    read_config,
-    target_of,
-)
+from eagle3.draft.served_config import CONFIG, config_json, read_config
 from eagle3.draft.vocabulary import VocabularyMap
 from eagle3.errors import InputError, StoreError
 from eagle3.store.durable import partial_path, sync_folder, write_file
@@ -125,11 +119,7 @@ def check_vocabulary(config: DraftConfig, weights: dict[str, torch.Tensor]) -> N
 
 
 def serve_command(folder: Path) -> str:
-    """The command that serves the draft in `folder` with its target."""
-    speculative = {
-        "method": "eagle3",
-        "model": str(folder),
-        "num_speculative_tokens": DEFAULT_SPECULATIVE_TOKENS,
-    }
-    arguments = [str(target_of(folder)), "--speculative-config", json.dumps(speculative)]
-    return f"vllm serve {shlex.join(arguments)}"
+    """The command that serves the draft in `folder` with its target, in this workspace's vLLM."""
+    return shlex.join(
+        ["tools/bazel", "run", "--config=cuda128", "//eagle3:serve", "--", "--draft", str(folder)]
+    )

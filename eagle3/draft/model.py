@@ -13,9 +13,13 @@ from torch import nn
 from torch.nn import functional
 
 from eagle3.draft.config import FUSED_POINTS, DraftConfig
+from eagle3.draft.fp8 import fp8_linear
 from eagle3.draft.rotary import Rotary, rotate
 from eagle3.draft.target_weights import TargetWeights
 from eagle3.draft.vocabulary import VocabularyMap
+
+# (input [T, K], weight [N, K]) -> [T, N]
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 # (queries [T, N, D], keys [T, G, D], values [T, G, D]) -> outputs [T, N, D]; N heads share G.
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -27,11 +31,13 @@ class Linear(nn.Linear):
     The weights may be fp32 masters that an optimiser holds while the activations are bf16.
     """
 
+    product: Product = staticmethod(functional.linear)
+
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features, bias=False)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return functional.linear(input, self.weight.to(input.dtype))
+        return self.product(input, self.weight.to(input.dtype))
 
 
 class RMSNorm(nn.Module):
@@ -72,7 +78,7 @@ class Attention(nn.Module):
 
     def project_embedding(self, embedding_TH: torch.Tensor) -> torch.Tensor:
         """What normed embeddings add to queries, keys and values [T, P]."""
-        return functional.linear(embedding_TH, self._weights(embedding_TH)[0])
+        return self.q_proj.product(embedding_TH, self._weights(embedding_TH)[0])
 
     def forward(
         self,
@@ -81,7 +87,7 @@ class Attention(nn.Module):
         angles: tuple[torch.Tensor, torch.Tensor],
         attend: Attend,
     ) -> torch.Tensor:
-        qkv_TP = projected_TP + functional.linear(hidden_TH, self._weights(hidden_TH)[1])
+        qkv_TP = projected_TP + self.q_proj.product(hidden_TH, self._weights(hidden_TH)[1])
         q_TQ, k_TK, v_TK = qkv_TP.split((self.queries, self.keys, self.keys), dim=-1)
         heads = (len(hidden_TH), -1, self.head_dim)
         q_TND, k_TGD = (rotate(x.view(heads), *angles) for x in (q_TQ, k_TK))
@@ -161,6 +167,12 @@ class DraftModel(nn.Module):
         first = VocabularyMap.of(torch.arange(config.draft_vocab_size), config.vocab_size)
         self.register_buffer("t2d", first.t2d_V)
         self.register_buffer("d2t", first.d2t_D)
+
+    def multiply_in_fp8(self) -> None:
+        """From now on the decoder layer's products are in fp8, on a GPU that has it (`fp8.py`)."""
+        for module in self.layers.modules():
+            if isinstance(module, Linear):
+                module.product = fp8_linear
 
     @property
     def layer(self) -> DraftLayer:

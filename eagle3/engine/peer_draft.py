@@ -52,8 +52,10 @@ def peer_step(
     make = _make_old if is_old else _make_new
     model = make(config, vocabulary, unroll_steps).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    batch = _old_batch(rows) if is_old else _new_batch(rows)
+    # On a CPU flex attention has no backward pass in bf16.
     autocast = not is_old and device.type == "cuda"
+    dtype = torch.bfloat16 if autocast else torch.float32
+    batch = _old_batch(rows, dtype) if is_old else _new_batch(rows, dtype)
 
     def step(_number: int) -> torch.Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
@@ -118,15 +120,15 @@ def _make_new(config: DraftConfig, vocabulary: VocabularyMap, unroll_steps: int)
     return model
 
 
-def _old_batch(rows: PeerRows) -> dict[str, Any]:
+def _old_batch(rows: PeerRows, dtype: torch.dtype) -> dict[str, Any]:
     lengths = torch.unique_consecutive(rows.document_T, return_counts=True)[1]
-    return {**_batch(rows, torch.float32), "lengths": lengths}
+    return {**_batch(rows, dtype), "lengths": lengths}
 
 
-def _new_batch(rows: PeerRows) -> dict[str, Any]:
+def _new_batch(rows: PeerRows, dtype: torch.dtype) -> dict[str, Any]:
     losses: Any = importlib.import_module("speculators.losses")
     return {
-        **_batch(rows, torch.bfloat16),
+        **_batch(rows, dtype),
         "document_ids": rows.document_T[None],
         "loss_config": losses.resolve_loss_config("kl_div", "eager"),
     }

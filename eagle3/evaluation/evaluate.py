@@ -9,6 +9,7 @@ from eagle3.draft.export import export_draft, load_draft
 from eagle3.draft.provenance import Provenance
 from eagle3.draft.served_config import read_config, target_of
 from eagle3.draft.target_weights import read_target_weights
+from eagle3.engine.architecture import read_architecture
 from eagle3.engine.environment import runs_on_cpu
 from eagle3.errors import InputError
 from eagle3.evaluation.backend import Backend, Run
@@ -68,10 +69,11 @@ def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
     model = request.model or target_of(request.draft)
     if not model.is_dir():
         raise InputError(f"the draft's target {model} is gone; give its folder with --model")
-    if request.shuffled is not None:
-        shuffled = read_config(request.shuffled)
-        if shuffled != config:
-            raise InputError(f"{request.shuffled} is a draft of another shape: no fair floor")
+    target = read_architecture(model)
+    if (target.vocab_size, target.hidden_size) != (config.vocab_size, config.hidden_size):
+        raise InputError(f"{request.draft} is no draft of {model}: their sizes differ")
+    if request.shuffled is not None and read_config(request.shuffled) != config:
+        raise InputError(f"{request.shuffled} is a draft of another shape: no fair floor")
     return model, config
 
 

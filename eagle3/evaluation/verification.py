@@ -32,8 +32,7 @@ def verify(
         choices = logits_SV.argmax(dim=-1).tolist()
         accepted = next((i for i, x in enumerate(drafted) if x != choices[i]), len(drafted))
         return Verdict(accepted, choices[accepted])
-    # In float64, p(x) < 1 means that something is left to draw from.
-    probabilities_SV = (logits_SV.double() / temperature).softmax(dim=-1)
+    probabilities_SV = (logits_SV / temperature).softmax(dim=-1)
     for i, token in enumerate(drafted):
         left_V = probabilities_SV[i]
         if _uniform(generator) >= left_V[token]:

@@ -8,7 +8,6 @@ from eagle3.draft.config import FUSED_POINTS, DraftConfig
 
 # Dense bf16 in FLOP/s, from the makers' data sheets, by a part of the device's name.
 _PEAKS = {
-    "B300": 2.25e15,
     "B200": 2.25e15,
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -18,8 +17,8 @@ _PEAKS = {
     "RTX PRO 6000": 504e12,
 }
 
-# Share of a large matrix product's rate that a whole step was seen to reach.
-_EFFICIENCY = 0.5
+# Share of a large matrix product's rate that steps reach on an H200 (docs/training-speed.md).
+_EFFICIENCY = 0.7
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -76,6 +76,9 @@ class DraftShape:
         Help("Folder that prepare wrote, by whose counts they are chosen.", "count in --store"),
     ] = None
     train_head: Annotated[bool, Help("Train the head, too, which begins as the target's.")] = False
+    fp8: Annotated[
+        bool, Help("Multiply in fp8 in the decoder layer, on a GPU that has it (Hopper on).")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class UnrollConfig:
     """Training-time test: the draft is run on its own output so many times."""
 
     unroll_steps: Annotated[Count, Help("Tokens in a row that the draft learns to draft.")] = 7
-    unroll_decay: Annotated[Positive, Help("Weight of each of them, relative to the last.")] = 0.8
+    unroll_decay: Annotated[Positive, Help("Weight of each, relative to the one before.")] = 0.8
     feed: Annotated[
         Literal["true", "argmax"],
         Help("What is fed after the first: the true tokens, or the draft's own guesses."),

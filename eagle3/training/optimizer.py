@@ -77,14 +77,12 @@ class Optimizer:
         for full_name, value in state.items():
             key, _, name = full_name.partition(".")
             parameter = self.parameters[name]
-            # AdamW keeps its count of steps where its kernels want it, not as a parameter.
-            if value.ndim:
-                value = as_held(value, parameter)
-            elif next(iter(self.parameters.values())).device.type == "cuda":
-                value = value.to(parameter.device)
-            self._optimizer_of(parameter).state[parameter][key] = value
+            # AdamW's count of steps is one number for all parts of a parameter.
+            held = as_held(value, parameter) if value.ndim else value.to(parameter.device)
+            self._memory(parameter)[key] = held
 
     def _memory(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+        """What the parameter's optimizer keeps of it, to read or to fill."""
         return self._optimizer_of(parameter).state[parameter]
 
     def _optimizer_of(self, parameter: nn.Parameter) -> torch.optim.Optimizer:

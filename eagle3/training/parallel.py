@@ -48,6 +48,9 @@ def spread(
     if processes.count == 1:
         return module
     if parallel == "ddp":
+        if processes.device.type == "cuda":
+            # DDP's own splitting of compiled graphs refuses flex attention.
+            torch._dynamo.config.optimize_ddp = False
         # The batch is on the device already: no device_ids, so that DDP does not look into it.
         return DistributedDataParallel(
             module, broadcast_buffers=False, gradient_as_bucket_view=True

@@ -54,10 +54,5 @@ class Teacher:
         normed_TH = rms_norm(last_state_TH, self.final_norm_H, self.rms_norm_eps)
         head_DH = self.head_DH.to(normed_TH.dtype)
         torch.mm(normed_TH, head_DH.T, out=logits_TD[:rows])
-        lse_T, top1_T = summarize(logits_TD)
-        return Lesson(logits_TD, lse_T, top1_T)
-
-
-def summarize(logits_TD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The log-sum-exp in fp32 and the argmax of each row."""
-    return torch.logsumexp(logits_TD.to(torch.float32), dim=-1), logits_TD.argmax(-1)
+        lse_T = torch.logsumexp(logits_TD.to(torch.float32), dim=-1)
+        return Lesson(logits_TD, lse_T, logits_TD.argmax(-1))

@@ -66,6 +66,8 @@ def prepare_training(config: TrainConfig, processes: Processes) -> TrainingPlan:
     Writes nothing. Raises InputError and StoreError.
     """
     check_tracker(config.run.track)
+    if config.draft.fp8 and processes.device.type == "cpu":
+        raise InputError("--fp8 needs a GPU that multiplies in fp8: Hopper or newer")
     batches = config.data.batches_per_step or processes.count
     if batches % processes.count:
         raise InputError(
@@ -94,6 +96,8 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
         _make_folder(out, plan.config)
     weights = read_target_weights(plan.model)
     draft = new_draft(plan, weights).to(processes.device)
+    if plan.config.draft.fp8:
+        draft.multiply_in_fp8()
     teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
     trainer = Trainer(plan, draft, teacher, processes)
     if checkpoint is not None:

@@ -2,7 +2,17 @@
 
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Default, Does, Has, Inherits, Is
-from tests.contract.relying import BASELINES, CAPTURE_POINTS, DRAFT, GENERATOR, P17, P20, P21, P24
+from tests.contract.relying import (
+    BASELINES,
+    CAPTURE_POINTS,
+    DRAFT,
+    GENERATOR,
+    P17,
+    P20,
+    P21,
+    P24,
+    PEER,
+)
 
 CLASS = "speculators.data_generation:VllmHiddenStatesGenerator"
 
@@ -87,8 +97,22 @@ EXPORT = (
     Contract(
         "speculators.models.eagle3:Eagle3DraftModel",
         Call("config", "t2d", "d2t"),
-        (DRAFT,),
+        (DRAFT, PEER),
         "the draft is made by this",
+    ),
+    Contract(
+        "speculators.models.eagle3:Eagle3DraftModel.forward",
+        Call(
+            "hidden_states=",
+            "input_ids=",
+            "lengths=",
+            "loss_mask=",
+            "position_ids=",
+            "verifier_last_hidden_states=",
+            "ttt_steps=",
+        ),
+        (PEER,),
+        "bench_train measures a training step of it beside ours",
     ),
     Contract(
         "speculators.models.eagle3:Eagle3DraftModel.__init__",

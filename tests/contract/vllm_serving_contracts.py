@@ -7,6 +7,7 @@ from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Does, Has, Inherits
 from tests.contract.relying import (
     CAPTURE_POINTS,
+    COMMAND_LINE,
     DRAFTING,
     SERVING,
     V01,
@@ -22,6 +23,24 @@ RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 PROPOSER = "vllm.v1.spec_decode.eagle:SpecDecodeBaseProposer"
 
 FRONT_END = (
+    Contract(
+        "vllm.entrypoints.cli.main:main",
+        Call(),
+        (COMMAND_LINE,),
+        "vLLM's server is started by this",
+    ),
+    Contract(
+        "vllm.entrypoints.cli.main:main",
+        Does("reads its arguments from sys.argv", "parser.parse_args()"),
+        (COMMAND_LINE,),
+        "the server would start with other arguments",
+    ),
+    Contract(
+        "vllm.engine.arg_utils:EngineArgs.add_cli_args",
+        Does("knows --speculative-config", '"--speculative-config"'),
+        (COMMAND_LINE,),
+        "the server would start without the draft",
+    ),
     Contract(
         "vllm.entrypoints.llm:LLM",
         Call(

@@ -13,6 +13,7 @@ from eagle3.training.unroll import Feed, UnrollOptions, unrolled_loss
 from tests.unit.training.rows import packed
 
 CUDA = torch.device("cuda")
+BF16 = torch.bfloat16
 V, D, H, STEPS = 1000, 256, 128, 3
 CONFIG = DraftConfig(
     vocab_size=V,
@@ -46,9 +47,11 @@ def rows(lengths: list[int], padding: int) -> PackedBatch:
 
 
 def loss_and_gradients(
-    device: torch.device, batch: PackedBatch, options: UnrollOptions
+    device: torch.device, batch: PackedBatch, options: UnrollOptions, *, fp8: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     model, teacher = draft_and_teacher()
+    if fp8:
+        model.multiply_in_fp8()
     loss = unrolled_loss(model.to(device), teacher.to(device), batch.to(device), options)
     loss.total.backward()
     gradients = [value.grad for value in model.parameters() if value.grad is not None]
@@ -60,7 +63,7 @@ def distance(mine: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("feed", ["true", "argmax"])
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (BF16, 2e-2)])
 def test_equals_plain_pytorch_on_a_cpu(feed: Feed, dtype: torch.dtype, bound: float) -> None:
     batch = rows([300, 1, 2, 150], padding=59)
     plain = UnrollOptions(STEPS, 0.8, feed, torch.float32)
@@ -71,6 +74,15 @@ def test_equals_plain_pytorch_on_a_cpu(feed: Feed, dtype: torch.dtype, bound: fl
     # Where two guesses are near each other, bf16 may take the other one: not the same function.
     if feed == "true" or dtype == torch.float32:
         assert distance(fast_gradients, gradients) < bound
+
+
+def test_fp8_comes_near() -> None:
+    batch = rows([300, 1, 2, 150], padding=59)
+    plain, fast = (UnrollOptions(STEPS, compute_dtype=dtype) for dtype in (torch.float32, BF16))
+    loss_S, gradients = loss_and_gradients(torch.device("cpu"), batch, plain)
+    fp8_loss_S, fp8_gradients = loss_and_gradients(CUDA, batch, fast, fp8=True)
+    assert distance(fp8_loss_S, loss_S) < 2e-2
+    assert 5e-3 < distance(fp8_gradients, gradients) < 0.1
 
 
 def test_one_compilation_serves_all_packings_and_nothing_waits_for_the_gpu() -> None:

@@ -29,6 +29,8 @@ def our_step(shape: BenchShape, device: torch.device) -> Callable[[int], torch.T
     with device:
         model = DraftModel(config)
     model.take_from_target(weights, vocabulary, train_head=shape.train_head)
+    if shape.fp8:
+        model.multiply_in_fp8()
     teacher = Teacher.of(weights, vocabulary)
     optimizer = torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],

@@ -22,6 +22,7 @@ class Bench:
     tokens: int | None
     unroll_steps: int
     train_head: bool
+    fp8: bool
     rounds: int
     baseline: bool
     baseline_site: Path | None
@@ -34,7 +35,12 @@ def bench(request: Bench) -> dict[str, Any]:
     size = request.size or ("large" if device.type == "cuda" else "small")
     chosen = {"tokens": request.tokens} if request.tokens else {}
     make = BenchShape.large if size == "large" else BenchShape.small
-    shape = make(unroll_steps=request.unroll_steps, train_head=request.train_head, **chosen)
+    shape = make(
+        unroll_steps=request.unroll_steps,
+        train_head=request.train_head,
+        fp8=request.fp8,
+        **chosen,
+    )
     # The peer first: it finds the GPU empty.
     peer = None
     if request.baseline:
@@ -58,4 +64,5 @@ def bench(request: Bench) -> dict[str, Any]:
         "tokens": shape.tokens,
         "unroll_steps": shape.unroll_steps,
         "train_head": shape.train_head,
+        "fp8": shape.fp8,
     }

@@ -1,7 +1,7 @@
 """What is measured: a draft, and the rows of a training step."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -13,17 +13,21 @@ CAPTURED_POINTS = 4
 
 @dataclass(frozen=True)
 class BenchShape:
-    """A step of `tokens` rows in documents of `document_tokens`, all supervised."""
+    """A step of `tokens` rows in documents of `document_tokens`, all supervised.
+
+    `fp8`: the decoder layer's matrix products (eagle3/draft/fp8.py); ours only.
+    """
 
     config: DraftConfig
     tokens: int
     document_tokens: int
-    unroll_steps: int
-    train_head: bool
+    unroll_steps: int = 3
+    train_head: bool = False
+    fp8: bool = False
 
     @classmethod
-    def large(cls, *, tokens: int = 8192, unroll_steps: int = 3, train_head: bool = False) -> Self:
-        """The draft of an 8B Llama-3 target."""
+    def large(cls, tokens: int = 8192, **options: Any) -> Self:
+        """The draft of an 8B Llama-3 target; `options` are the other fields."""
         config = DraftConfig(
             vocab_size=128256,
             draft_vocab_size=32000,
@@ -36,10 +40,10 @@ class BenchShape:
             capture_points=(2, 16, 29),
             rope_theta=500000.0,
         )
-        return cls(config, tokens, 2048, unroll_steps, train_head)
+        return cls(config, tokens, 2048, **options)
 
     @classmethod
-    def small(cls, *, tokens: int = 512, unroll_steps: int = 3, train_head: bool = False) -> Self:
+    def small(cls, tokens: int = 256, **options: Any) -> Self:
         """One that two CPU cores train in moments."""
         config = DraftConfig(
             vocab_size=4096,
@@ -52,7 +56,7 @@ class BenchShape:
             max_position_embeddings=2048,
             capture_points=(2, 4, 5),
         )
-        return cls(config, tokens, 128, unroll_steps, train_head)
+        return cls(config, tokens, 128, **options)
 
     def batches(self, device: torch.device) -> list[PackedBatch]:
         """Random rows in two packings: equal documents, and the same rows cut elsewhere.

@@ -1,6 +1,7 @@
 """What an export holds, what it refuses, and what a failure leaves."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.draft import export
 from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
 from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin
+from eagle3.draft.served_config import target_of
 from eagle3.errors import InputError, StoreError
 from tests.unit.draft.drafts import (
     DRAFT_VOCAB_SIZE,
@@ -89,13 +91,11 @@ def test_the_origin_is_told(target: Path, tmp_path: Path) -> None:
     assert metadata["stack_digest"] == told["stack_digest"] != ""
 
 
-def test_the_command_names_both_folders(target: Path, tmp_path: Path) -> None:
-    export_draft(make_draft(target), tmp_path / "my draft", Provenance(target))
-    command = serve_command(tmp_path / "my draft")
-    assert command.startswith(f"vllm serve {target} --speculative-config ")
-    speculative = json.loads(command.split("'")[1])
-    assert speculative["model"] == str(tmp_path / "my draft")
-    assert speculative["method"] == "eagle3"
+def test_the_command_names_the_folder(target: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "my draft"
+    export_draft(make_draft(target), folder, Provenance(target))
+    assert shlex.split(serve_command(folder))[-2:] == ["--draft", str(folder)]
+    assert target_of(folder) == target
 
 
 @pytest.mark.parametrize(

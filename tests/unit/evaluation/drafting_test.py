@@ -14,7 +14,12 @@ CHAIN = 4
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> DraftModel:
-    return make_draft(make_llama(tmp_path_factory.mktemp("target") / "model", VOCAB_SIZE), 20)
+    model = make_draft(make_llama(tmp_path_factory.mktemp("target") / "model", VOCAB_SIZE), 20)
+    with torch.no_grad():
+        # Loud attention: what a row sees must decide what is proposed.
+        for projection in ("q_proj", "k_proj", "o_proj"):
+            getattr(model.layers[0].self_attn, projection).weight.mul_(10.0)
+    return model
 
 
 def attend_to(sees_TT: torch.Tensor):

@@ -105,6 +105,9 @@ def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest)
     export(folder / "model", 50, folder / "smaller")
     with pytest.raises(InputError, match="another shape"):
         evaluate(replace(request_, shuffled=folder / "smaller"), Progress())
+    other = make_llama(folder / "other", 30)
+    with pytest.raises(InputError, match=r"is no draft of .*: their sizes differ"):
+        evaluate(replace(request_, model=other), Progress())
     with pytest.raises(InputError, match="does not speculate on a CPU"):
         evaluate(replace(request_, backend="vllm"), Progress())
     assert evaluation.runs_on_cpu()

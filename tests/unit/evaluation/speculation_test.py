@@ -49,6 +49,16 @@ def test_the_target_alone_is_transformers(target: Target, greedy: tuple[int, ...
     assert generation.acceptance.length == 1.0
 
 
+@torch.inference_mode()
+def test_the_states_are_those_after_so_many_layers(model: Path, target: Target) -> None:
+    reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    states = reference(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
+    target.start()
+    _, states_T3H = target.read(PROMPT, scores=1)
+    for place, point in enumerate(POINTS):
+        torch.testing.assert_close(states_T3H[:, place], states[point][0])
+
+
 @pytest.mark.parametrize("speculative_tokens", [1, 2, 5])
 @pytest.mark.parametrize("draft_vocab_size", [VOCAB_SIZE, 10])
 def test_greedy_output_is_the_targets_with_any_draft(
@@ -88,6 +98,34 @@ def test_what_is_accepted_is_counted(model: Path, target: Target, greedy: tuple[
     generation = generate(target, Oracle(model, greedy), PROMPT, Decoding(5, 31))
     assert generation.tokens == greedy[:31]
     assert generation.acceptance.steps == (0, 0, 10, 0, 0, 0)
+
+
+class Recorder(Oracle):
+    """Keeps what it is given."""
+
+    def __init__(self, model: Path, answer: tuple[int, ...]) -> None:
+        super().__init__(model, answer)
+        self.tokens: list[int] = []
+        self.states: list[torch.Tensor] = []
+
+    def draft(self, next_tokens_T: torch.Tensor, fused_T3H: torch.Tensor, count: int) -> list[int]:
+        self.tokens += next_tokens_T.tolist()
+        self.states.append(fused_T3H)
+        return super().draft(next_tokens_T, fused_T3H, count)
+
+
+@torch.inference_mode()
+def test_the_draft_is_given_each_row_with_the_token_after_it(
+    model: Path, target: Target, greedy: tuple[int, ...]
+) -> None:
+    recorder = Recorder(model, greedy)
+    generate(target, recorder, PROMPT, Decoding(5, 31))
+    whole = [*PROMPT, *greedy]
+    assert len(recorder.tokens) > 20
+    assert recorder.tokens == whole[1 : len(recorder.tokens) + 1]
+    target.start()
+    _, states_T3H = target.read(whole[: len(recorder.tokens)], scores=1)
+    torch.testing.assert_close(torch.cat(recorder.states), states_T3H, rtol=1e-4, atol=1e-4)
 
 
 def test_an_answer_ends_with_its_stop_token(

@@ -5,7 +5,7 @@ import torch
 from eagle3.evaluation.verification import Verdict, verify
 
 VOCAB_SIZE = 6
-DRAWS = 6000
+DRAWS = 2000
 # Chi-square with five degrees of freedom is above this once in 10,000 times.
 CHI_SQUARE = 25.7
 
@@ -48,7 +48,7 @@ def test_sampled_tokens_are_distributed_as_the_targets() -> None:
         if verdict.accepted == 2:
             third_V[tokens[2]] += 1
     for counts_V, expected_V in zip((first_V, second_V, third_V), expected_SV, strict=True):
-        assert counts_V.sum() > 300
+        assert counts_V.sum() > 100
         assert chi_square(counts_V, expected_V) < CHI_SQUARE
 
 

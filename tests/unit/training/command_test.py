@@ -44,7 +44,7 @@ def test_the_last_lines_tell_what_it_is_worth_and_what_comes_next(desk: Path) ->
     lines = result.stdout.splitlines()
     assert lines[0] == "steps     12"
     assert lines[-3].startswith("simulated acceptance length on held-out samples: 1.")
-    assert lines[-1] == f"  tools/bazel run //eagle3:evaluate -- {desk}/eagle3-draft/draft"
+    assert lines[-1] == f"  tools/bazel run //eagle3:evaluate -- --draft {desk}/eagle3-draft/draft"
     assert (desk / "eagle3-draft" / "draft" / "model.safetensors").is_file()
 
 
@@ -88,6 +88,7 @@ def test_a_dry_run_writes_nothing(desk: Path) -> None:
         (["--out", "/proc/draft"], 4, "cannot write to /proc/draft"),
         (["--store", "three"], 2, "a draft needs three, and 8 as the last"),
         (["--track", "wandb"], 2, "--track wandb needs the package wandb"),
+        (["--fp8"], 2, "--fp8 needs a GPU that multiplies in fp8"),
         (["--batches-per-step", "5"], 2, "is not a multiple of --batches-per-step 5"),
     ],
 )
@@ -145,6 +146,31 @@ def test_sigterm_ends_the_process_with_a_checkpoint(desk: Path) -> None:
     newest = newest_checkpoint(out)
     assert newest is not None
     assert f"stopped by SIGTERM after step {int(newest.name[5:]):,}; the same command" in last
+
+
+def command(desk: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eagle3.train", "--config", "train.yaml", *arguments],
+        env={
+            **os.environ,
+            "BUILD_WORKING_DIRECTORY": str(desk),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+
+def test_processes_are_started_and_one_speaks(desk: Path) -> None:
+    result = command(desk, "--processes", "2", "--json", "--tokens-per-step", "128")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["steps"] == 12
+    assert result.stderr.count("step 12/12") == 1
+    assert "in 2 batches" in result.stderr
+    failed = command(desk, "--processes", "2", "--batches-per-step", "3")
+    assert failed.returncode == 2
+    assert "2 processes cannot share 3 batches a step" in failed.stderr
 
 
 def test_the_first_line_does_not_wait_for_heavy_imports() -> None:

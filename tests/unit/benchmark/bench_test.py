@@ -1,0 +1,97 @@
+"""The bench of training: what it reports, and what it does without a peer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from eagle3.bench_train import bench_train
+from eagle3.benchmark import report
+from eagle3.benchmark.measure import Measurement, measure
+from eagle3.benchmark.peer import PeerMeasurement, measure_peer
+from eagle3.benchmark.shape import BenchShape
+from eagle3.draft.config import DraftConfig
+
+CPU = torch.device("cpu")
+TINY = BenchShape(DraftConfig(40, 16, 16, 24, 4, 2, 8, 64, (1, 2, 3)), 32, 8, 2)
+KEYS = {
+    "tokens_per_s",
+    "baseline",
+    "baseline_tokens_per_s",
+    "ratio",
+    "mfu",
+    "peak_gib",
+    "compile_s",
+}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.BenchShape, "small", lambda **_: TINY)
+
+
+def run(*flags: str) -> dict[str, Any]:
+    result = CliRunner().invoke(bench_train, ["--json", "--rounds", "1", *flags])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_the_last_line_is_json() -> None:
+    answer = run("--no-baseline", "--shape", "small")
+    assert answer.keys() >= KEYS
+    assert answer["tokens_per_s"] > 0
+    assert answer["tokens"] == TINY.tokens
+    assert {answer[key] for key in ("baseline", "ratio", "mfu", "peak_gib")} == {None}
+
+
+def test_the_ratio_is_to_the_named_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = PeerMeasurement("0.9.0", Measurement(0.5, 1.0, None, 0.0, 0.0))
+    monkeypatch.setattr(report, "measure_peer", lambda *_: peer)
+    answer = run("--shape", "small")
+    assert answer["baseline"] == "speculators 0.9.0"
+    assert answer["ratio"] == answer["tokens_per_s"] / 0.5
+
+
+def test_without_a_peer_ours_is_measured_and_the_reason_told(tmp_path: Path) -> None:
+    """Whatever stands first on the path wins: here a package that is broken."""
+    (tmp_path / "speculators.py").write_text("raise ImportError('broken on purpose')\n")
+    reason = measure_peer(TINY, tmp_path, CPU, 1)
+    assert isinstance(reason, str)
+    assert "broken on purpose" in reason
+    answer = run("--shape", "small", "--baseline-site", str(tmp_path))
+    assert answer["ratio"] is None
+    assert "broken on purpose" in answer["baseline"]
+
+
+def test_a_baseline_folder_that_does_not_exist() -> None:
+    result = CliRunner().invoke(bench_train, ["--baseline-site", "/nowhere"])
+    assert result.exit_code == 2
+    assert "no folder /nowhere" in result.stderr
+
+
+def test_the_profile_names_what_took_the_time(tmp_path: Path) -> None:
+    run("--no-baseline", "--shape", "small", "--profile", str(tmp_path / "profile.txt"))
+    assert "aten::mm" in (tmp_path / "profile.txt").read_text()
+
+
+def test_both_packings_fill_all_rows() -> None:
+    equal, other = TINY.batches(CPU)
+    assert equal.document_T.tolist() == [row // 8 for row in range(32)]
+    assert other.document_T.tolist() == [0] * 4 + [1] * 8 + [2] * 8 + [3] * 8 + [4] * 4
+    assert other.position_T.tolist()[3:6] == [3, 0, 1]
+
+
+def test_only_the_later_steps_are_timed() -> None:
+    seen: list[int] = []
+
+    def step(number: int) -> torch.Tensor:
+        seen.append(number)
+        return torch.tensor(float(number))
+
+    measured = measure(step, 100, CPU, rounds=2)
+    assert seen == list(range(6))
+    assert measured.loss == 5.0
+    assert measured.tokens_per_s == pytest.approx(100 / measured.step_ms * 1e3)

@@ -1,0 +1,46 @@
+"""What serving a draft hands to vLLM."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eagle3.engine import command_line
+from eagle3.engine.command_line import serve_arguments
+from eagle3.errors import InputError
+from eagle3.serve import serve
+from tests.unit.draft.drafts import make_draft, make_target_config
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Path:
+    from eagle3.draft.export import export_draft
+    from eagle3.draft.provenance import Provenance
+
+    target = make_target_config(tmp_path / "target")
+    export_draft(make_draft(target), tmp_path / "draft", Provenance(target))
+    return tmp_path / "draft"
+
+
+def test_vllm_is_given_target_and_draft() -> None:
+    *command, speculative = serve_arguments(Path("/target"), Path("/draft"), 3)
+    assert command == ["serve", "/target", "--speculative-config"]
+    assert json.loads(speculative) == {
+        "method": "eagle3",
+        "model": "/draft",
+        "num_speculative_tokens": 3,
+    }
+
+
+def test_the_drafts_own_target_is_served(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[object] = []
+    monkeypatch.setattr(command_line, "serve", lambda *given: served.extend(given))
+    options = ["--draft", str(draft), "--speculative-tokens", "2", "--", "--port", "8000"]
+    CliRunner().invoke(serve, options, catch_exceptions=False, standalone_mode=False)
+    assert served == [draft.parent / "target", draft, 2, ("--port", "8000")]
+
+
+def test_a_cpu_is_refused() -> None:
+    with pytest.raises(InputError, match="does not speculate on a CPU"):
+        command_line.serve(Path("/target"), Path("/draft"), 5)

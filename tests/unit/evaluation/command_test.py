@@ -1,0 +1,75 @@
+"""The command as its users meet it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from eagle3.evaluate import evaluate
+from tests.unit.evaluation.tiny import export, make_llama
+from tests.unit.tiny_target import make_target
+
+# Frozen: a change is seen here, and told in docs/evaluate.md.
+OPTIONS = {
+    "--backend": "auto",
+    "--batches": (1, 8, 32),
+    "--data": None,
+    "--draft": "./eagle3-draft/draft",
+    "--gpu-memory-utilization": 0.8,
+    "--help": False,
+    "--json": False,
+    "--max-new-tokens": 64,
+    "--model": None,
+    "--prompts": 16,
+    "--seed": 0,
+    "--shuffled": None,
+    "--speculative-tokens": 5,
+    "--temperature": 1.0,
+    "--tp": 1,
+    "--trust-remote-code": False,
+    "--verbose": False,
+    "-v": False,
+}
+
+
+def test_the_options_are_the_frozen_ones() -> None:
+    context = evaluate.make_context("evaluate", [])
+    found = {
+        name: context.params.get(str(option.name), False)
+        for option in evaluate.get_params(context)
+        for name in option.opts
+    }
+    assert found == OPTIONS
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "eagle3.evaluate", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> None:
+    model = make_target(tmp_path / "model")
+    make_llama(model, 300)
+    export(model, 100, tmp_path / "draft")
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"input_ids": [3, 4, 5, 6], "loss_mask": [0, 0, 0, 1]}) + "\n")
+    options = ["--draft", tmp_path / "draft", "--data", data, "--max-new-tokens", 4, "--json"]
+    result = run(*options)
+    assert result.returncode == 0, result.stderr
+    [line] = result.stdout.splitlines()
+    figures = json.loads(line)
+    assert figures.keys() >= {
+        "acceptance_length",
+        "floor_acceptance_length",
+        "lossless",
+        "per_position",
+    }
+    assert figures["lossless"] is True
+    assert "with draft, greedy" in result.stderr
+
+
+def test_a_draft_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    result = run("--draft", tmp_path / "nowhere", "--data", tmp_path / "data.jsonl")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("error: cannot read ")
+    assert "Traceback" not in result.stderr
