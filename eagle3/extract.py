@@ -15,6 +15,7 @@ import click
 
 from eagle3.command import (
     Command,
+    data_path,
     model_folder,
     run,
     shipped_path,
@@ -173,7 +174,7 @@ def extract(model: str, data: str | None, out: str, as_json: bool, **options: An
     progress.say("checking the target and the data ...")
     request = ExtractionRequest(
         model=model_folder(model),
-        data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
+        data=data_path(data) if data else shipped_path(_SHIPPED_DATA),
         out=user_path(out),
         command=shlex.join(["extract", *sys.argv[1:]]),
         **options,

@@ -59,7 +59,11 @@ Exit codes:
 
 
 @click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
-@click.option("--data", metavar="FILE|FOLDER", help="JSONL or parquet; of a folder all such files.")
+@click.option(
+    "--data",
+    metavar="NAME|FILE|FOLDER",
+    help="Shipped data by name (smoke, heldout), or JSONL or parquet; of a folder all such files.",
+)
 @click.option(
     "--model",
     default="smollm2",
