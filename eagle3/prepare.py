@@ -317,7 +317,7 @@ def _marked(sample: dict[str, Any], template: "ChatTemplate") -> str:
         if not runs or runs[-1][0] != supervised:
             runs.append((supervised, []))
         runs[-1][1].append(token)
-    texts = ((supervised, template.tokenizer.decode(tokens)) for supervised, tokens in runs)
+    texts = ((supervised, template.decode(tokens)) for supervised, tokens in runs)
     return "".join(
         click.style(f"«{text}»", fg="green") if supervised else click.style(text, dim=True)
         for supervised, text in texts
