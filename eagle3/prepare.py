@@ -59,7 +59,11 @@ Exit codes:
 
 
 @click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
-@click.option("--data", metavar="FILE|FOLDER", help="JSONL or parquet; of a folder all such files.")
+@click.option(
+    "--data",
+    metavar="NAME|FILE|FOLDER",
+    help="Shipped data by name (smoke, heldout), or JSONL or parquet; of a folder all such files.",
+)
 @click.option(
     "--model",
     default="smollm2",
@@ -313,7 +317,7 @@ def _marked(sample: dict[str, Any], template: "ChatTemplate") -> str:
         if not runs or runs[-1][0] != supervised:
             runs.append((supervised, []))
         runs[-1][1].append(token)
-    texts = ((supervised, template.tokenizer.decode(tokens)) for supervised, tokens in runs)
+    texts = ((supervised, template.decode(tokens)) for supervised, tokens in runs)
     return "".join(
         click.style(f"«{text}»", fg="green") if supervised else click.style(text, dim=True)
         for supervised, text in texts

@@ -20,8 +20,11 @@ Templates that drop reasoning or rewrite earlier turns need more. The rules, in 
 6. Otherwise the conversation is refused: the target does not answer in this form.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from eagle3.chat.at_once import read_answers
 from eagle3.chat.chat_template import ChatTemplate
 from eagle3.chat.conversation import Conversation, Message
 from eagle3.errors import InputError
@@ -47,6 +50,11 @@ def render_answers(conversation: Conversation, template: ChatTemplate) -> list[A
 
     Raises InputError where the template fails, or does not render an answer as it was given.
     """
+    if not any(template.closings.values()):
+        with _refusal(conversation):
+            found = read_answers(conversation, template)
+        if found is not None:
+            return [Answer(*answer) for answer in found]
     return [
         _render_answer(conversation, template, turn)
         for turn, message in enumerate(conversation.messages)
@@ -202,14 +210,20 @@ def _text(
     open_answer: bool = False,
     thinking: bool,
 ) -> str:
-    try:
+    with _refusal(conversation):
         return template.text(
             conversation.messages[:turns],
             conversation.tools,
             open_answer=open_answer,
             thinking=thinking,
         )
-    # A chat template is a program from the model's folder: it raises what it likes.
+
+
+@contextmanager
+def _refusal(conversation: Conversation) -> Iterator[None]:
+    """Makes one error of what a template raises: a program from the model's folder."""
+    try:
+        yield
     except Exception as error:
         reason = " ".join(str(error).split())
         raise InputError(

@@ -112,6 +112,12 @@ class ChatTemplate:
             return [encoding.ids for encoding in encodings]
         return [self.tokenizer.encode(text, add_special_tokens=False) for text in texts]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens and all, with nothing tidied up."""
+        return self.tokenizer.decode(
+            ids, clean_up_tokenization_spaces=False, spaces_between_special_tokens=False
+        )
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """The ids of all special tokens, which no text holds."""

@@ -75,7 +75,7 @@ class Served:
         return not self.template.special_ids.isdisjoint(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.template.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return self.template.decode(ids)
 
     def _before(self, messages: Sequence[Message], tools: Tools, *, question: bool) -> str:
         if not question:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from eagle3.command import model_folder, shipped_path, user_path
+from eagle3.command import data_path, model_folder, shipped_path, user_path
 from eagle3.engine.options import DEFAULT_STEP_TIMEOUT_S
 from eagle3.errors import InputError
 from eagle3.extraction.request import ExtractionRequest
@@ -27,7 +27,7 @@ def make_request(
     """What the options of the command `name` ask for. Raises InputError for a missing model."""
     return ExtractionRequest(
         model=model_folder(model),
-        data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
+        data=data_path(data) if data else shipped_path(_SHIPPED_DATA),
         out=user_path(out),
         command=shlex.join([name, *sys.argv[1:]]),
         **options,

@@ -18,7 +18,6 @@ from eagle3.errors import InputError
 from eagle3.generation.faults import Fault, find_fault, find_odd_text
 
 DegeneratePolicy = Literal["drop", "keep"]
-_MAX_QUESTION_TOKENS = 256
 _LEAST_QUESTION_CHARACTERS = 8
 
 
@@ -40,6 +39,7 @@ class DialogueRules:
     max_model_len: int
     on_degenerate: DegeneratePolicy
     seed: int
+    max_question_tokens: int = 256
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Dialogue:
         sampling, longest = self.rules.sampling, self.rules.max_tokens
         if self._inventing:
             sampling = _for_questions(sampling)
-            longest = _MAX_QUESTION_TOKENS
+            longest = self.rules.max_question_tokens
         seed = self._seed()
         engine.submit(self.key, prompt, sampling, max_tokens=min(longest, room), seed=seed)
 

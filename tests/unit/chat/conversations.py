@@ -111,4 +111,4 @@ def _decode(tokens: list[int], template: ChatTemplate) -> str:
     text = "".join(tokenizer.convert_ids_to_tokens(tokens))
     if "▁" in tokenizer.get_vocab():
         return text.replace("▁", " ").replace("<0x0A>", "\n")
-    return tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+    return template.decode(tokens)

@@ -17,6 +17,7 @@ from eagle3.errors import InputError
 from tests.unit.chat import slow_tokenizer
 from tests.unit.chat.conversations import golden
 from tests.unit.chat.families import FAMILIES, make_family, write_settings
+from tests.unit.chat.tiktoken_tokenizer import TiktokenTokenizer, write_merges
 
 _DATE = datetime.date(2025, 1, 31)
 _GOLDEN = Path(__file__).parent / "golden"
@@ -51,6 +52,20 @@ def test_a_slow_tokenizer_gives_the_golden_samples(tmp_path: Path, name: str) ->
     )
     assert not tokenizer.is_fast
     stops = frozenset(tokenizer.get_vocab()[token] for token in FAMILIES[name].stops)
+    expected = (_GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert golden(ChatTemplate(tokenizer, stops, _DATE)) == expected
+
+
+@pytest.mark.parametrize("name", ["kimi_k2", "kimi_k2_5"])
+def test_a_tiktoken_tokenizer_gives_the_golden_samples(tmp_path: Path, name: str) -> None:
+    tokenizer = TiktokenTokenizer(
+        str(write_merges(tmp_path / "tiktoken.model")),
+        chat_template=FAMILIES[name].template,
+        additional_special_tokens=list(FAMILIES[name].special),
+    )
+    assert not tokenizer.is_fast
+    assert len(tokenizer.encode("the weather", add_special_tokens=False)) < len("the weather")
+    stops = frozenset(tokenizer.added_tokens_encoder[token] for token in FAMILIES[name].stops)
     expected = (_GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
     assert golden(ChatTemplate(tokenizer, stops, _DATE)) == expected
 
