@@ -21,7 +21,9 @@ def digest() -> str:
 
 def contents() -> list[Contents]:
     """What each layer holds, the lowest first."""
-    return [read_contents(Path(path)) for path in os.environ["IMAGE_CONTENTS"].split()]
+    found = [read_contents(Path(path)) for path in os.environ["IMAGE_CONTENTS"].split()]
+    order = [layer["digest"] for layer in manifest()["layers"]]
+    return sorted(found, key=lambda item: order.index(item.layer.digest))
 
 
 def manifest() -> dict[str, Any]:
