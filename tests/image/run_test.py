@@ -12,10 +12,11 @@ import pytest
 from tests.image import image
 from tests.image.container import Container
 from tests.image.tools import TestTools
+from tools.oci.check_layer import check_blob
 from tools.oci.errors import ImageError
 from tools.oci.registry import Repository
 from tools.oci.unpack import unpack
-from tools.oci.validate import check_blobs, read_blob
+from tools.oci.validate import blob_path, read_blob
 
 _REGISTRY = """\
 version: 0.1
@@ -88,7 +89,10 @@ def test_what_comes_back_is_what_was_pushed(pulled: Path) -> None:
     index = json.loads((pulled / "index.json").read_bytes())
     assert [item["digest"] for item in index["manifests"]] == [image.digest()]
     manifest = read_blob(pulled, index["manifests"][0])
-    check_blobs(pulled, manifest, read_blob(pulled, manifest["config"]))
+    diff_ids = read_blob(pulled, manifest["config"])["rootfs"]["diff_ids"]
+    for layer, diff_id in zip(manifest["layers"], diff_ids, strict=True):
+        blob = blob_path(pulled, layer["digest"])
+        check_blob(blob, layer["digest"], layer["size"], diff_id)
 
 
 def test_a_digest_that_the_registry_lacks(registry: str, pulled: Path, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ known by its RECORD as it is in the image, which pins every file of it.
 
 import argparse
 import ast
+import email.message
 import email.parser
 import hashlib
 import json
 import re
 import sys
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tools.oci.errors import run
 from tools.oci.wheels import SITE
 
 _UNKNOWN = "NOASSERTION"
+_OWN_LICENCE = "Apache-2.0"
 _IMAGE = "SPDXRef-image"
 Package = dict[str, Any]
 
@@ -29,7 +32,8 @@ def deb_package(file: Path) -> Package:
     """A Debian package; its licences are the short names of its copyright file (DEP-5)."""
     deb = Deb(file)
     names = dict.fromkeys(re.findall(r"^License: *(\S[^\n]*)$", deb.copyright(), re.MULTILINE))
-    purl = f"pkg:deb/debian/{deb.name}@{deb.version}?arch={deb.fields['Architecture']}"
+    version = urllib.parse.quote(deb.version, safe="")
+    purl = f"pkg:deb/debian/{deb.name}@{version}?arch={deb.fields['Architecture']}"
     return _package(
         f"deb-{deb.name}",
         deb.name,
@@ -57,9 +61,17 @@ def wheel_packages(entries: Mapping[str, Entry], site: Path) -> Iterator[Package
             entry.sha256,
             f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}",
             declared=metadata["License-Expression"] or _UNKNOWN,
-            comments=(metadata["License"] or "").strip().partition("\n")[0][:200],
+            comments=_licence_words(metadata),
         )
         yield package | {"packageFileName": f"/{path}"}
+
+
+def _licence_words(metadata: email.message.Message) -> str:
+    """What a wheel without a licence expression says of its licence: text, else classifiers."""
+    text = str(metadata["License"] or "").strip().partition("\n")[0][:200]
+    classifiers = [str(line) for line in metadata.get_all("Classifier", [])]
+    approved = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
+    return text or "; ".join(approved)
 
 
 def patch_packages(site: Path) -> Iterator[tuple[Package, str]]:
@@ -68,7 +80,8 @@ def patch_packages(site: Path) -> Iterator[tuple[Package, str]]:
         for statement in ast.parse(marker.read_text(encoding="utf-8")).body:
             if isinstance(statement, ast.AnnAssign) and statement.value:
                 for name, digest in ast.literal_eval(statement.value).items():
-                    yield _package(f"patch-{name}", name, "1", digest), marker.parent.name
+                    patch = _package(f"patch-{name}", name, "1", digest, declared=_OWN_LICENCE)
+                    yield patch, marker.parent.name
 
 
 def document(name: str, digest: str, packages: list[Package], patches: list) -> dict[str, Any]:
