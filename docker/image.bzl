@@ -33,7 +33,19 @@ _LABELS = {
 
 
 def stack_image(
-    name, stack, groups, order, stubs, leave_out, leave_out_paths, title, base, env, constraint
+    name,
+    stack,
+    groups,
+    order,
+    stubs,
+    leave_out,
+    leave_out_paths,
+    title,
+    base,
+    debs,
+    locks,
+    env,
+    constraint,
 ):
     """Declares an image `name` and its layers `name`_LAYER.
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tools.oci import compare
 from tools.oci.contents import Contents, Entry, Layer
@@ -10,7 +11,7 @@ FILE = Entry("usr/bin/tool", "file", 0o755, sha256="1" * 64, size=3)
 LAYERS = [Contents(Layer("debian", "sha256:0", 1, "sha256:0"), (FILE,))]
 
 
-def changed(**fields: object) -> list[Contents]:
+def changed(**fields: Any) -> list[Contents]:
     return [replace(LAYERS[0], entries=(replace(FILE, **fields),))]
 
 
