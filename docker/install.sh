@@ -30,6 +30,7 @@ cat > "$partial/run-in-image" <<'RUN'
 # Runs a command in the image, with this machine's GPUs, /tmp, network and current folder (as /mnt).
 # Needs unshare and mount of util-linux; who is not root gets a user namespace.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -z "${IMAGE_NAMESPACE:-}" ]; then
   export IMAGE_NAMESPACE=1 IMAGE_FOLDER="$PWD"
@@ -56,7 +57,7 @@ done
 mount --bind "$IMAGE_FOLDER" "$root/mnt"
 # The host's driver: its libraries go into a folder that is searched first, and nowhere else.
 driver=
-for library in $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | driver_libraries); do
+for library in $(ldconfig -p 2>/dev/null | driver_libraries); do
   if [ -z "$driver" ]; then
     driver=/run/driver
     mount -t tmpfs driver "$root/run"
@@ -67,15 +68,16 @@ for library in $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | driver_lib
   mount --bind "$(readlink -f "$library")" "$target"
 done
 
+chroot=$(command -v chroot)
 set -a
 # shellcheck disable=SC1091 # written beside this script
 . "$here/environment"
 set +a
-unset IMAGE_NAMESPACE IMAGE_FOLDER
+unset IMAGE_NAMESPACE IMAGE_FOLDER LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH
 if [ -n "$driver" ]; then
   export LD_LIBRARY_PATH="$driver" TRITON_LIBCUDA_PATH="$driver"
 fi
-exec chroot "$root" /usr/bin/env -C /mnt "$@"
+exec "$chroot" "$root" /usr/bin/env -C /mnt PWD=/mnt "$@"
 RUN
 chmod +x "$partial/run-in-image"
 mv "$partial" "$1"
