@@ -35,6 +35,16 @@ def config() -> dict[str, Any]:
     return read_blob(layout(), manifest()["config"])
 
 
+def referrers() -> Path:
+    """The OCI layout of the documents about the image."""
+    return Path(os.environ["IMAGE_REFERRERS"])
+
+
+def commands() -> list[str]:
+    """Names of the programs in /usr/local/bin."""
+    return os.environ["COMMANDS"].split()
+
+
 def debs() -> list[Path]:
     """The packages that the test itself runs."""
     return [Path(path) for path in os.environ["TEST_TOOLS"].split()]

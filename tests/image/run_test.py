@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.image.container import Container
 from tests.image.tools import TestTools
 from tools.oci.check_layer import check_blob
 from tools.oci.errors import ImageError
+from tools.oci.layout import INDEX
 from tools.oci.registry import Repository
 from tools.oci.unpack import unpack
 from tools.oci.validate import blob_path, read_blob
@@ -100,6 +102,18 @@ def test_a_digest_that_the_registry_lacks(registry: str, pulled: Path, tmp_path:
         Repository(f"{registry}/eagle3").pull(f"sha256:{'0' * 64}", tmp_path / "layout")
 
 
+def test_documents_are_found_by_the_images_digest(registry: str, pulled: Path) -> None:
+    Repository(f"{registry}/eagle3").push_referrers(image.referrers(), image.digest())
+    tag = image.digest().replace(":", "-")
+    request = urllib.request.Request(
+        f"http://{registry}/v2/eagle3/manifests/{tag}", headers={"Accept": INDEX}
+    )
+    with urllib.request.urlopen(request) as response:
+        found = json.load(response)["manifests"]
+    types = {item["artifactType"] for item in found}
+    assert types == {"application/spdx+json", "application/vnd.in-toto+json"}
+
+
 def test_extract(container: Container, tmp_path: Path) -> None:
     command = ["extract", "--limit", "4", "--json", "--out", "/tmp/out/states"]
     done = container.run(command, binds={tmp_path: "/tmp/out"})
@@ -112,7 +126,7 @@ def test_extract(container: Container, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("command", ["extract", "inspect", "prepare"])
+@pytest.mark.parametrize("command", image.commands())
 def test_commands_start(command: str, container: Container) -> None:
     done = container.run([command, "--help"])
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_user_and_environment() -> None:
     assert "LD_LIBRARY_PATH" not in variables
 
 
-@pytest.mark.parametrize("command", ["extract", "inspect", "prepare"])
+@pytest.mark.parametrize("command", image.commands())
 def test_commands_are_programs(command: str, entries: dict[str, Entry]) -> None:
     assert entries[f"usr/local/bin/{command}"].mode == 0o755
     assert f"opt/eagle3/eagle3_training/eagle3/{command}.py" in entries
