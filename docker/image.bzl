@@ -1,5 +1,6 @@
 """One image of a stack: its layers, in order, and its configuration."""
 
+load("//tools/oci:attestations.bzl", "image_attestations")
 load("//tools/oci:image.bzl", "oci_image")
 load("//tools/oci:layers.bzl", "files_layer", "wheel_plans", "wheels_layer")
 load(":commands.bzl", "COMMANDS")
@@ -18,14 +19,33 @@ _ENV = {
     "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
 }
 
+# --config=release names commit and time.
+_STAMPED = select(
+    {
+        "//docker:release": True,
+        "//conditions:default": False,
+    }
+)
+
 _LABELS = {
-    "org.opencontainers.image.base.name": "Debian 13, see the SBOM",
     "org.opencontainers.image.licenses": "Apache-2.0 AND LicenseRef-see-SBOM",
 }
 
 
 def stack_image(
-    name, stack, groups, order, stubs, leave_out, leave_out_paths, title, base, env, constraint
+    name,
+    stack,
+    groups,
+    order,
+    stubs,
+    leave_out,
+    leave_out_paths,
+    title,
+    base,
+    debs,
+    locks,
+    env,
+    constraint,
 ):
     """Declares an image `name` and its layers `name`_LAYER.
 
@@ -39,6 +59,8 @@ def stack_image(
       leave_out_paths: patterns of paths in site-packages that stay out.
       title: the image's title label.
       base: layers below the wheels.
+      debs: the Debian packages of those layers.
+      locks: lock files that decide what is in the image.
       env: variables on top of those of every image.
       constraint: the platform's constraint value that chooses the stack.
     """
@@ -91,12 +113,23 @@ def stack_image(
         env = _ENV | env,
         labels = _LABELS | {"org.opencontainers.image.title": title},
         layers = base + own,
-        stamp = select(
-            {
-                "//docker:release": True,
-                "//conditions:default": False,
-            }
-        ),
+        stamp = _STAMPED,
+        target_compatible_with = [constraint],
+    )
+    image_attestations(
+        name = name + "_attestations",
+        debs = debs,
+        image = name,
+        locks = locks,
+        site = site,
+        stamp = stamp,
+        stamped = _STAMPED,
+        target_compatible_with = [constraint],
+    )
+    native.filegroup(
+        name = name + "_referrers",
+        srcs = [name + "_attestations"],
+        output_group = "referrers",
         target_compatible_with = [constraint],
     )
     for group in ["layout", "digest", "contents"]:
@@ -120,8 +153,9 @@ def image_tools(images):
       images: constraint value -> name of the image that it stands for.
     """
     for name, arguments in {
+        "bundle": ["--layout=$(rootpath {image}_layout)", "--script=$(rootpath install.sh)"],
         "load": _LAYOUT,
-        "push": _LAYOUT,
+        "push": _LAYOUT + ["--referrers=$(rootpath {image}_referrers)"],
         "record": _RECORD + ["--name={image}"],
     }.items():
         native.py_binary(
@@ -129,7 +163,16 @@ def image_tools(images):
             srcs = ["//tools/oci:{}.py".format(name)],
             main = "//tools/oci:{}.py".format(name),
             args = _chosen(images, arguments),
-            data = _chosen(images, ["{image}_layout", "{image}_digest", "{image}_contents"]),
+            data = _chosen(
+                images,
+                [
+                    "install.sh",
+                    "{image}_contents",
+                    "{image}_digest",
+                    "{image}_layout",
+                    "{image}_referrers",
+                ],
+            ),
             deps = ["//tools/oci"],
         )
     native.py_test(

@@ -121,6 +121,8 @@ COMPILER_LEAVES_OUT = BASE_LEAVES_OUT + [
     "usr/libexec/gcc/x86_64-linux-gnu/14/g++-mapper-server",
     "usr/libexec/gcc/x86_64-linux-gnu/14/lto*",
     "usr/libexec/gcc/x86_64-linux-gnu/14/plugin/*",
+    # A link into the documents of a package that is not here.
+    "usr/share/doc/gcc",
     "usr/share/gcc*/*",
     "usr/share/gdb/*",
 ]

@@ -21,7 +21,9 @@ def digest() -> str:
 
 def contents() -> list[Contents]:
     """What each layer holds, the lowest first."""
-    return [read_contents(Path(path)) for path in os.environ["IMAGE_CONTENTS"].split()]
+    found = [read_contents(Path(path)) for path in os.environ["IMAGE_CONTENTS"].split()]
+    order = [layer["digest"] for layer in manifest()["layers"]]
+    return sorted(found, key=lambda item: order.index(item.layer.digest))
 
 
 def manifest() -> dict[str, Any]:
@@ -31,6 +33,16 @@ def manifest() -> dict[str, Any]:
 
 def config() -> dict[str, Any]:
     return read_blob(layout(), manifest()["config"])
+
+
+def referrers() -> Path:
+    """The OCI layout of the documents about the image."""
+    return Path(os.environ["IMAGE_REFERRERS"])
+
+
+def commands() -> list[str]:
+    """Names of the programs in /usr/local/bin."""
+    return os.environ["COMMANDS"].split()
 
 
 def debs() -> list[Path]:

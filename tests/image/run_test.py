@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 from tests.image import image
 from tests.image.container import Container
 from tests.image.tools import TestTools
+from tools.oci.check_layer import check_blob
 from tools.oci.errors import ImageError
+from tools.oci.layout import INDEX
 from tools.oci.registry import Repository
 from tools.oci.unpack import unpack
-from tools.oci.validate import check_blobs, read_blob
+from tools.oci.validate import blob_path, read_blob
 
 _REGISTRY = """\
 version: 0.1
@@ -88,12 +91,27 @@ def test_what_comes_back_is_what_was_pushed(pulled: Path) -> None:
     index = json.loads((pulled / "index.json").read_bytes())
     assert [item["digest"] for item in index["manifests"]] == [image.digest()]
     manifest = read_blob(pulled, index["manifests"][0])
-    check_blobs(pulled, manifest, read_blob(pulled, manifest["config"]))
+    diff_ids = read_blob(pulled, manifest["config"])["rootfs"]["diff_ids"]
+    for layer, diff_id in zip(manifest["layers"], diff_ids, strict=True):
+        blob = blob_path(pulled, layer["digest"])
+        check_blob(blob, layer["digest"], layer["size"], diff_id)
 
 
 def test_a_digest_that_the_registry_lacks(registry: str, pulled: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="404"):
         Repository(f"{registry}/eagle3").pull(f"sha256:{'0' * 64}", tmp_path / "layout")
+
+
+def test_documents_are_found_by_the_images_digest(registry: str, pulled: Path) -> None:
+    Repository(f"{registry}/eagle3").push_referrers(image.referrers(), image.digest())
+    tag = image.digest().replace(":", "-")
+    request = urllib.request.Request(
+        f"http://{registry}/v2/eagle3/manifests/{tag}", headers={"Accept": INDEX}
+    )
+    with urllib.request.urlopen(request) as response:
+        found = json.load(response)["manifests"]
+    types = {item["artifactType"] for item in found}
+    assert types == {"application/spdx+json", "application/vnd.in-toto+json"}
 
 
 def test_extract(container: Container, tmp_path: Path) -> None:
@@ -108,7 +126,7 @@ def test_extract(container: Container, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("command", ["extract", "inspect", "prepare"])
+@pytest.mark.parametrize("command", image.commands())
 def test_commands_start(command: str, container: Container) -> None:
     done = container.run([command, "--help"])
     assert done.returncode == 0, done.stderr

@@ -33,9 +33,6 @@ def located(path: str) -> Path:
 def test_layers_go_from_the_least_to_the_most_changing() -> None:
     names = [contents.layer.name for contents in image.contents()]
     assert names == ["debian", "python", "model", "torch", "vllm", "wheels", "patched", "workspace"]
-    assert [layer["digest"] for layer in image.manifest()["layers"]] == [
-        contents.layer.digest for contents in image.contents()
-    ]
 
 
 def test_the_layer_that_every_edit_changes_is_small() -> None:
@@ -63,7 +60,7 @@ def test_user_and_environment() -> None:
     assert "LD_LIBRARY_PATH" not in variables
 
 
-@pytest.mark.parametrize("command", ["extract", "inspect", "prepare"])
+@pytest.mark.parametrize("command", image.commands())
 def test_commands_are_programs(command: str, entries: dict[str, Entry]) -> None:
     assert entries[f"usr/local/bin/{command}"].mode == 0o755
     assert f"opt/eagle3/eagle3_training/eagle3/{command}.py" in entries

@@ -1,4 +1,4 @@
-"""Renews the package pins of both lock files from the archive's current index.
+"""Renews the package pins of all lock files from the archive's current index.
 
     python3 tools/bootstrap/refresh.py
 
@@ -18,6 +18,9 @@ from tools.bootstrap.cache import cache_root
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.pins import Pins, read_pins, write_pins
 from tools.bootstrap.prefix import exclusive, staging
+
+# Images hold the interpreter's own libraries: their locks move together with its lock.
+_IMAGES = Path(__file__).resolve().parents[2] / "third_party/debian"
 
 
 def refresh(lock: Path) -> None:
@@ -43,7 +46,7 @@ def current_pins(archive: debian.Archive, old: Pins) -> Pins:
 def main() -> None:
     host.require_machine()
     host.require_apt()
-    for lock in (bazel.LOCK, interpreter.LOCK):
+    for lock in (bazel.LOCK, interpreter.LOCK, *sorted(_IMAGES.glob("*.lock.json"))):
         refresh(lock)
 
 

@@ -16,7 +16,7 @@ def _oci_image_impl(ctx):
     layers = [layer[LayerInfo] for layer in ctx.attr.layers]
     contents = [layer.contents for layer in layers]
     layout = ctx.actions.declare_directory(ctx.label.name)
-    digest = ctx.actions.declare_file(ctx.label.name + ".digest")
+    digest = ctx.actions.declare_file(ctx.label.name + ".manifest_digest")
     config = {
         "Cmd": ctx.attr.cmd,
         "Env": ["{}={}".format(name, value) for name, value in ctx.attr.env.items()],

@@ -49,7 +49,27 @@ def _layer(ctx, tool, arguments, inputs, lower = []):
     return [
         DefaultInfo(files = depset([blob, contents])),
         LayerInfo(blob = blob, contents = contents),
+        OutputGroupInfo(_validation = depset([_checked(ctx, blob, contents)])),
     ]
+
+
+def _checked(ctx, blob, contents):
+    """Declares the check that Bazel runs with every build that takes the layer in."""
+    report = ctx.actions.declare_file(ctx.label.name + ".checked")
+    arguments = ctx.actions.args()
+    arguments.add("--blob", blob)
+    arguments.add("--contents", contents)
+    arguments.add("--report", report)
+    ctx.actions.run(
+        executable = ctx.executable._check,
+        inputs = [blob, contents],
+        outputs = [report],
+        arguments = [arguments],
+        mnemonic = "ImageLayerCheck",
+        progress_message = "Reading back layer %{label}",
+        execution_requirements = _IN_PLACE,
+    )
+    return report
 
 
 def _debian_layer_impl(ctx):
@@ -78,6 +98,7 @@ debian_layer = rule(
             allow_files = [".deb"],
             mandatory = True,
         ),
+        "_check": _tool("check_layer"),
         "_tool": _tool("debian_layer"),
     },
     doc = "Debian packages, unpacked.",
@@ -107,6 +128,7 @@ python_layer = rule(
             doc = "The toolchain's py_runtime.",
             mandatory = True,
         ),
+        "_check": _tool("check_layer"),
         "_tool": _tool("python_layer"),
     },
     doc = "The toolchain's CPython in /usr.",
@@ -194,6 +216,7 @@ wheels_layer = rule(
             allow_single_file = True,
             mandatory = True,
         ),
+        "_check": _tool("check_layer"),
         "_tool": _tool("wheels_layer"),
     },
     doc = "The wheels of one plan.",
@@ -239,6 +262,7 @@ files_layer = rule(
             doc = "stamp.json of the stack that the programs insist on.",
             allow_single_file = True,
         ),
+        "_check": _tool("check_layer"),
         "_tool": _tool("files_layer"),
     },
     doc = "The workspace's own files.",

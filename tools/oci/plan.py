@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from tools.oci import wheels
+from tools.oci import selection, wheels
 from tools.oci.errors import run
 
 
@@ -22,9 +22,9 @@ def main() -> None:
     parser.add_argument("--leave-out-path", action="append", default=[], help="files")
     parser.add_argument("--plan", action="append", required=True, help="LAYER=FILE, one each")
     options = parser.parse_args()
-    selection = wheels.Selection(tuple(options.leave_out), tuple(options.leave_out_path))
-    files = wheels.select(wheels.installed(options.site, options.stubs), selection)
-    grouped = wheels.group(files, json.loads(options.groups))
+    wanted = selection.Selection(tuple(options.leave_out), tuple(options.leave_out_path))
+    files = selection.select(selection.installed(options.site, options.stubs), wanted)
+    grouped = selection.group(files, json.loads(options.groups))
     for plan in options.plan:
         name, _, path = plan.partition("=")
         wheels.write_plan(Path(path), grouped[name])

@@ -1,6 +1,7 @@
 """Pushes the image: `tools/bazel run //docker:push -- HOST/NAME [TAG ...]`.
 
-Goes by digest first and tags afterwards; prints the reference to pull by.
+The image goes by digest, then its bill of materials and provenance as referrers, the tags last;
+prints the reference to pull by.
 """
 
 import argparse
@@ -15,11 +16,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="push", description=__doc__)
     parser.add_argument("--layout", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--digest", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--referrers", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("repository", metavar="HOST/NAME")
     parser.add_argument("tags", metavar="TAG", nargs="*")
     options = parser.parse_args()
     digest = options.digest.read_text().strip()
-    Repository(options.repository).push(options.layout, digest, options.tags)
+    repository = Repository(options.repository)
+    repository.push(options.layout, digest, [])
+    repository.push_referrers(options.referrers, digest)
+    repository.push(options.layout, digest, options.tags)
     print(f"{options.repository}@{digest}")
 
 

@@ -43,6 +43,17 @@ class Repository:
             headers = {"Content-Type": manifest["mediaType"]}
             self._call("PUT", self._path("manifests", reference), data, headers, expect=(201,))
 
+    def push_referrers(self, layout: Path, subject: str) -> None:
+        """Pushes every manifest of a layout, and their index as the subject's fallback tag.
+
+        A registry of distribution API 1.1 finds them by their subject, an older one by the tag.
+        """
+        index = (layout / "index.json").read_bytes()
+        for descriptor in json.loads(index)["manifests"]:
+            self.push(layout, descriptor["digest"], [])
+        path = self._path("manifests", subject.replace(":", "-"))
+        self._call("PUT", path, index, {"Content-Type": INDEX}, expect=(201,))
+
     def pull(self, digest: str, layout: Path) -> None:
         """Fills `layout`, a new folder; every blob is held against its digest."""
         (layout / "blobs/sha256").mkdir(parents=True)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tools.oci import validate
+from tools.oci.check_layer import check_blob
 from tools.oci.contents import Contents, Entry, Layer
 from tools.oci.errors import ImageError
 from tools.oci.layer import file_member, write_layer
-from tools.oci.layout import Layout
 
 GOOD: dict[str, Any] = {"User": "65532:65532", "Env": ["PATH=/usr/bin"], "Cmd": ["extract"]}
 COMMAND = Entry("usr/local/bin/extract", "file", 0o755)
@@ -72,13 +72,9 @@ def test_one_path_in_two_layers() -> None:
 def test_a_damaged_blob_is_refused(tmp_path: Path) -> None:
     blob = tmp_path / "x.tar.gz"
     layer = write_layer("x", [file_member("a", b"x" * 100)], blob, tmp_path / "x.contents")
-    layout = Layout(tmp_path / "layout")
-    layout.add_file(blob, layer.digest)
-    manifest = {"layers": [{"digest": layer.digest, "size": layer.size}]}
-    config = {"rootfs": {"diff_ids": [layer.diff_id]}}
-    validate.check_blobs(tmp_path / "layout", manifest, config)
+    check_blob(blob, layer.digest, layer.size, layer.diff_id)
     with blob.open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\xff")
     with pytest.raises(ImageError, match="is damaged"):
-        validate.check_blobs(tmp_path / "layout", manifest, config)
+        check_blob(blob, layer.digest, layer.size, layer.diff_id)

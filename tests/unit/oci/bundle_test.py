@@ -1,0 +1,88 @@
+"""The image as numbered parts, and the script that makes a root of them."""
+
+import argparse
+import subprocess
+from pathlib import Path
+
+import pytest
+from runfiles import Runfiles
+
+from tools.oci import bundle
+from tools.oci.errors import ImageError
+from tools.oci.layer import file_member, write_layer
+from tools.oci.layout import CONFIG, MANIFEST, Layout
+
+
+def script() -> Path:
+    runfiles = Runfiles.Create()
+    found = runfiles.Rlocation("eagle3_training/docker/install.sh") if runfiles else None
+    assert found
+    return Path(found)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    """A bundle of two layers in parts of 100 bytes."""
+    layout = Layout(tmp_path / "layout")
+    layers = []
+    for name in ("below", "above"):
+        blob = tmp_path / f"{name}.tar.gz"
+        members = [file_member(f"etc/{name}", name.encode() * 100)]
+        layer = write_layer(name, members, blob, tmp_path / f"{name}.contents")
+        layout.add_file(blob, layer.digest)
+        layers.append({"digest": layer.digest, "size": layer.size})
+    config = layout.add_json({"config": {"Env": ["A=1 2", "PATH=/bin"]}}, CONFIG)
+    layout.finish([layout.add_json({"config": config, "layers": layers}, MANIFEST)])
+    text = script().read_text()
+    return bundle.write_bundle(tmp_path / "layout", text, tmp_path / "bundle", 100)
+
+
+def install(folder: Path, root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "install.sh", root], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_parts_are_as_large_as_asked_for(parts: list[Path]) -> None:
+    sizes = [part.stat().st_size for part in parts if part.name.startswith("layer-00")]
+    assert len(sizes) > 1
+    assert set(sizes[:-1]) == {100}
+
+
+def test_the_script_unpacks_them(parts: list[Path], tmp_path: Path) -> None:
+    done = install(parts[0].parent, tmp_path / "root")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "root/root/etc/below").read_text() == "below" * 100
+    assert (tmp_path / "root/root/etc/above").read_text() == "above" * 100
+    assert (tmp_path / "root/environment").read_text() == "A='1 2'\nPATH=/bin\n"
+    assert (tmp_path / "root/run-in-image").stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("damage", ["flip", "remove"])
+def test_a_damaged_part_is_refused(damage: str, parts: list[Path], tmp_path: Path) -> None:
+    if damage == "flip":
+        parts[1].write_bytes(b"\0" + parts[1].read_bytes()[1:])
+    else:
+        parts[1].unlink()
+    done = install(parts[0].parent, tmp_path / "root")
+    assert done.returncode == 1
+    assert "error: a part is damaged or missing: copy it again" in done.stderr
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_root_that_is_there_is_left_alone(parts: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    done = install(parts[0].parent, tmp_path / "root")
+    assert done.returncode == 2
+    assert "not there yet" in done.stderr
+
+
+def test_a_bundle_that_is_there_is_left_alone(tmp_path: Path, parts: list[Path]) -> None:
+    with pytest.raises(ImageError, match="is there already"):
+        bundle.write_bundle(tmp_path / "layout", "", parts[0].parent, 100)
+
+
+def test_sizes() -> None:
+    assert bundle.part_size("2GB") == 2 * 10**9
+    with pytest.raises(argparse.ArgumentTypeError):
+        bundle.part_size("0GB")

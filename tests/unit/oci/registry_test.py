@@ -1,0 +1,149 @@
+"""What a registry asks for and answers, played by a small server on loopback."""
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tools.oci.errors import ImageError
+from tools.oci.layout import CONFIG, MANIFEST, Layout
+from tools.oci.registry import Repository
+
+TOKEN, PASSWORD = "a-token", base64.b64encode(b"me:secret").decode()
+
+
+class Registry(ThreadingHTTPServer):
+    """Keeps blobs and manifests in memory; wants a token, and a password for it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+        self.kept: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        self.damaged = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Registry
+
+    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path, _, query = self.path.partition("?")
+        self.server.calls.append(f"{self.command} {path}")
+        if path == "/token":
+            known = self.headers.get("Authorization") == f"Basic {PASSWORD}"
+            self._answer(200 if known else 401, json.dumps({"token": TOKEN}).encode())
+        elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            realm = f'Bearer realm="http://{self.server.address}/token",service="here"'
+            self._answer(401, WWW_Authenticate=realm)
+        elif self.command == "POST":
+            self._answer(202, Location=f"{path}1?state=x")
+        elif self.command == "PUT":
+            key = query.rpartition("digest=")[2].replace("%3A", ":") or path.rpartition("/")[2]
+            self.server.kept[key] = body
+            self._answer(201)
+        else:
+            found = self.server.kept.get(path.rpartition("/")[2])
+            damaged = b"x" if self.server.damaged else b""
+            self._answer(404 if found is None else 200, (found or b"") + damaged)
+
+    # Names that the base class looks for.
+    do_GET = do_HEAD = do_POST = do_PUT = _handle  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> tuple[Path, str]:
+    layout = Layout(tmp_path / "layout")
+    layer = layout.add_bytes(b"layer", "application/x")
+    manifest = {"mediaType": MANIFEST, "config": layout.add_json({}, CONFIG), "layers": [layer]}
+    descriptor = layout.add_json(manifest, MANIFEST)
+    layout.finish([descriptor])
+    return tmp_path / "layout", descriptor["digest"]
+
+
+@pytest.fixture
+def logged_in(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "auth.json"
+    file.write_text(json.dumps({"auths": {registry.address: {"auth": PASSWORD}}}))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_an_image_goes_and_comes_back(
+    registry: Registry, image: tuple[Path, str], tmp_path: Path
+) -> None:
+    layout, digest = image
+    repository = Repository(f"{registry.address}/name")
+    repository.push(layout, digest, ["0.1"])
+    assert registry.kept["0.1"] == registry.kept[digest]
+    repository.pull(digest, tmp_path / "pulled")
+    blobs = {file.name: file.read_bytes() for file in (tmp_path / "pulled/blobs/sha256").iterdir()}
+    assert all(hashlib.sha256(data).hexdigest() == name for name, data in blobs.items())
+    assert blobs.keys() == {file.name for file in (layout / "blobs/sha256").iterdir()}
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_the_tag_goes_last_and_what_is_there_is_not_sent_again(
+    registry: Registry, image: tuple[Path, str]
+) -> None:
+    Repository(f"{registry.address}/name").push(*image, ["0.1"])
+    assert registry.calls[-1] == "PUT /v2/name/manifests/0.1"
+    registry.calls.clear()
+    Repository(f"{registry.address}/name").push(*image, [])
+    assert [call for call in registry.calls if call.startswith("POST")] == []
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_other_bytes_are_refused(
+    registry: Registry, image: tuple[Path, str], tmp_path: Path
+) -> None:
+    repository = Repository(f"{registry.address}/name")
+    repository.push(*image, [])
+    registry.damaged = True
+    with pytest.raises(ImageError, match="another manifest"):
+        repository.pull(image[1], tmp_path / "pulled")
+
+
+def test_without_a_password_it_says_how_to_log_in(
+    registry: Registry, image: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ImageError, match="podman login 127"):
+        Repository(f"{registry.address}/name").push(*image, [])
+
+
+def test_an_unreachable_registry(image: tuple[Path, str]) -> None:
+    with pytest.raises(ImageError, match="cannot reach the registry"):
+        Repository("127.0.0.1:1/name").push(*image, [])
+
+
+@pytest.mark.parametrize("reference", ["host", "host/name:tag", "host/name@sha256:0"])
+def test_a_reference_is_host_and_name(reference: str) -> None:
+    with pytest.raises(ImageError, match="is not HOST/NAME"):
+        Repository(reference)
