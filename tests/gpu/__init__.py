@@ -1,0 +1,1 @@
+"""Tests of the CUDA stack on real devices."""
