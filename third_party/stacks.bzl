@@ -1,5 +1,6 @@
 """The environments and models that the workspace pins, as repositories."""
 
+load("//third_party/buildgrid:patches.bzl", "BUILDGRID_PATCHES")
 load("//third_party/speculators:patches.bzl", "SPECULATORS_PATCHES")
 load("//third_party/vllm:patches.bzl", "VLLM_PATCHES")
 load("//tools/python:environment.bzl", "python_environment")
@@ -38,6 +39,7 @@ def stacks():
     python_environment(
         name = "buildgrid",
         lock = "//third_party/buildgrid:requirements.lock",
+        patches = BUILDGRID_PATCHES,
         stack = "buildgrid",
     )
     remote_programs(

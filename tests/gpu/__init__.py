@@ -1,1 +1,1 @@
-"""Tests that need a GPU."""
+"""Tests of the CUDA stack on real devices."""

@@ -14,11 +14,11 @@ def test_format() -> None:
 
 
 def test_types() -> None:
-    site = workspace.located("stack_cpu/site-packages")
+    sites = [workspace.located(f"{name}/site-packages") for name in ("stack_cpu", "buildgrid")]
     result = workspace.run_tool(
         "pyrefly",
         "check",
-        f"--site-package-path={site}",
+        *(f"--site-package-path={site}" for site in sites),
         "--skip-interpreter-query",
     )
     assert result.returncode == 0, result.stdout + result.stderr

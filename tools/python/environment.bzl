@@ -23,6 +23,11 @@ py_library(
     ],
     imports = ["site-packages"],
 )
+
+py_library(
+    name = "stamp",
+    data = ["stamp.json"],
+)
 """
 
 

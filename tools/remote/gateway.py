@@ -4,9 +4,15 @@ It sends files and results straight to the store and the rest to BuildGrid. Thro
 first upload of a stack, 45,000 files, takes minutes and starves the scheduler.
 """
 
+import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools.remote.errors import ServiceError
 from tools.remote.processes import Command
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 _CONFIG = """\
 daemon off;
@@ -34,11 +40,16 @@ http {{
   http2_max_concurrent_streams 8;
   upstream store {{ server {store}; keepalive 64; keepalive_requests 100000000; }}
   upstream scheduler {{ server {scheduler}; keepalive 64; keepalive_requests 100000000; }}
+  map $http_authorization $refused {{ {authorized} }}
   server {{
-    listen 127.0.0.1:{port};
+    listen 127.0.0.1:{port}{ssl};
     http2 on;
+    {certificate}
+    if ($refused) {{ return 401; }}
     location /build.bazel.remote.execution.v2.ActionCache/ {{ grpc_pass grpc://store; }}
-    location /build.bazel.remote.execution.v2.ContentAddressableStorage/ {{ grpc_pass grpc://store; }}
+    location /build.bazel.remote.execution.v2.ContentAddressableStorage/ {{
+      grpc_pass grpc://store;
+    }}
     location /google.bytestream.ByteStream/ {{ grpc_pass grpc://store; }}
     location / {{ grpc_pass grpc://scheduler; }}
   }}
@@ -46,10 +57,51 @@ http {{
 """
 
 
-def gateway(programs: Path, folder: Path, *, port: int, store: str, scheduler: str) -> Command:
+@dataclass(frozen=True)
+class Security:
+    """What the gateway demands. Without a certificate it speaks plain text, on loopback alone."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    token: Path | None = None
+
+    def check(self) -> None:
+        """Raises ServiceError where a file is missing or half of it is given."""
+        if (self.certificate is None) != (self.key is None):
+            raise ServiceError("--tls-certificate and --tls-key belong together: give both")
+        if self.token and not self.certificate:
+            raise ServiceError("a token in plain text is no secret: give --tls-certificate too")
+        for file in (self.certificate, self.key, self.token):
+            if file and not os.access(file, os.R_OK):
+                raise ServiceError(f"cannot read {file}")
+        if self.token and not _TOKEN.fullmatch(self.token.read_text().strip()):
+            raise ServiceError(f"{self.token} must hold one token of A-Z, a-z, 0-9 and -._~+/=")
+
+
+def gateway(
+    programs: Path, folder: Path, security: Security, *, port: int, store: str, scheduler: str
+) -> Command:
     """The gateway on loopback `port`; `store` and `scheduler` are HOST:PORT."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nginx.conf"
-    config.write_text(_CONFIG.format(folder=folder, port=port, store=store, scheduler=scheduler))
+    certificate, authorized = "", "default 0;"
+    if security.certificate:
+        certificate = (
+            f"ssl_certificate {security.certificate}; ssl_certificate_key {security.key}; "
+            "ssl_protocols TLSv1.2 TLSv1.3;"
+        )
+    if security.token:
+        authorized = f'default 1; "Bearer {security.token.read_text().strip()}" 0;'
+    text = _CONFIG.format(
+        folder=folder,
+        port=port,
+        ssl=" ssl" if security.certificate else "",
+        certificate=certificate,
+        authorized=authorized,
+        store=store,
+        scheduler=scheduler,
+    )
+    config.touch(mode=0o600)
+    config.write_text(text)
     words = [programs / "usr/sbin/nginx", "-p", folder, "-c", config, "-e", "stderr"]
     return Command("gateway", words)

@@ -5,7 +5,7 @@ import ctypes
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +85,19 @@ class Processes:
         lines = self.log(name).read_text(errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-_LOG_TAIL_LINES:] if line.strip())
 
+    def drain(self, names: Iterable[str], seconds: float) -> None:
+        """Asks these children to end at once, and gives them time to finish what they do."""
+        ending = [self._running.pop(name) for name in names if name in self._running]
+        for command, child in ending:
+            child.send_signal(command.stop_signal)
+        deadline = time.monotonic() + seconds
+        for _, child in ending:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
     def stop(self) -> None:
         """Ends every child, the youngest first; kills one that does not follow."""
         for command, child in reversed(self._running.values()):
@@ -98,7 +111,9 @@ class Processes:
         self._running.clear()
 
 
-def wait_until(ready, processes: Processes, *, what: str, seconds: float) -> None:
+def wait_until(
+    ready: Callable[[], bool], processes: Processes, *, what: str, seconds: float
+) -> None:
     """Polls ready() until it is true. ServiceError where a child ends or time runs out first."""
     deadline = time.monotonic() + seconds
     while not ready():

@@ -45,9 +45,7 @@ def build(prefix: Path) -> None:
     host.require_space(prefix, NEEDED_BYTES)
     pins = read_pins(LOCK)
     with exclusive(cache_root() / "remote", "setting up the remote service"):
-        packages = debian.fetch(
-            pins, cache_root(), what="the remote service", strict=host.strict()
-        )
+        packages = debian.fetch(pins, cache_root(), what="the remote service", strict=host.strict())
         fetched = wheels.fetch(pins.wheels, cache_root(), what="the remote service")
         prefix.mkdir(parents=True, exist_ok=True)
         with staging(prefix) as stage:

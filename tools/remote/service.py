@@ -1,4 +1,4 @@
-"""Remote execution on this machine, for development and CI: `tools/bazel run //tools/remote:service`.
+"""Remote execution on this machine: `tools/bazel run //tools/remote:service`, for work and CI.
 
 Starts a store (buildbox-casd), a scheduler (BuildGrid on a private PostgreSQL) and workers, prints
 the flags for Bazel, and runs until Ctrl-C. All of it listens on loopback alone.
@@ -6,31 +6,26 @@ the flags for Bazel, and runs until Ctrl-C. All of it listens on loopback alone.
 
 import argparse
 import contextlib
-import fcntl
 import os
-import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from runfiles import Runfiles
 
 from tools.bootstrap.cache import cache_root
 from tools.remote.buildgrid import BuildGrid
+from tools.remote.console import main, say
 from tools.remote.errors import ServiceError
-from tools.remote.gateway import gateway
+from tools.remote.gateway import Security, gateway
+from tools.remote.gpus import detect, gpu_counts, share_out
 from tools.remote.postgres import Postgres
 from tools.remote.processes import Processes, wait_until
-from tools.remote.workers import Pool, Store, can_mount_fuse, worker
+from tools.remote.state import find_programs, only_one
+from tools.remote.workers import Pool, Store, can_mount_fuse, cpu_pool, gpu_pools, worker
 
 _START_S = 60.0
 _WATCH_S = 0.5
-
-
-def say(text: str) -> None:
-    print(f"[remote] {text}", file=sys.stderr, flush=True)
 
 
 class Service:
@@ -42,7 +37,7 @@ class Service:
         self._pools = {pool.name: pool for pool in pools}
         self._processes = Processes(state / "logs")
 
-    def start(self, port: int, quota_gb: int) -> str:
+    def start(self, port: int, quota_gb: int, security: Security) -> str:
         """Starts all parts, each when those it needs are ready. Raises ServiceError."""
         database_port, store_port, scheduler_port, free_port = _free_ports(4)
         self._store = Store(self._programs, self._state / "store", quota_gb)
@@ -62,6 +57,7 @@ class Service:
             gateway(
                 self._programs,
                 self._state / "gateway",
+                security,
                 port=port or free_port,
                 store=f"127.0.0.1:{store_port}",
                 scheduler=self._scheduler.address,
@@ -69,11 +65,12 @@ class Service:
         )
         for pool in self._pools.values():
             self._start_worker(pool)
-        self._wait(lambda: len(self.slots()) == len(self._pools), "a worker of each pool")
+        workers = sum(pool.slots for pool in self._pools.values())
+        self._wait(lambda: sum(self.slots().values()) == workers, "a worker of each pool")
         return f"127.0.0.1:{port or free_port}"
 
     def slots(self) -> dict[str, int]:
-        """Pool -> number of actions that its workers take at a time."""
+        """Pool -> number of actions that its connected workers take at a time."""
         return self._scheduler.slots()
 
     def watch(self) -> None:
@@ -95,16 +92,14 @@ class Service:
         self._processes.start(
             worker(
                 self._programs,
-                pool.name,
+                self._state,
+                pool,
                 server=f"http://{self._scheduler.address}",
                 store=self._store.url,
-                slots=pool.slots,
-                properties=pool.properties,
-                environment={"PATH": "/usr/bin:/bin"},
             )
         )
 
-    def _wait(self, ready, what: str) -> None:
+    def _wait(self, ready: Callable[[], bool], what: str) -> None:
         wait_until(ready, self._processes, what=what, seconds=_START_S)
 
 
@@ -116,33 +111,6 @@ def _free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-@contextlib.contextmanager
-def _only_one(state: Path) -> Iterator[None]:
-    """Holds the lock of the state folder, which the kernel drops however its holder ends."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("a")
-    except OSError as error:
-        raise ServiceError(f"cannot write {state} ({error.strerror}): name another --state") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ServiceError(
-                f"a service runs in {state} already: use that one, or name another --state"
-            ) from None
-        yield
-
-
-def _programs() -> Path:
-    runfiles = Runfiles.Create()
-    found = runfiles.Rlocation("remote_programs/prefix/state") if runfiles else None
-    if not found:
-        raise ServiceError("run it as: tools/bazel run //tools/remote:service")
-    # Its programs name their libraries by the path that they were unpacked to.
-    return Path(found).resolve().parent
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -151,10 +119,21 @@ def _options() -> argparse.Namespace:
         default=cache_root() / "remote-service",
         help="folder of store, database and logs; may be deleted when no service runs there",
     )
-    parser.add_argument("--port", type=int, default=0, help="of the endpoint; a free one if not given")
+    parser.add_argument(
+        "--port", type=int, default=0, help="of the endpoint; a free one if not given"
+    )
     parser.add_argument(
         "--slots", type=int, default=os.cpu_count() or 1, help="actions at a time in the CPU pool"
     )
+    parser.add_argument(
+        "--gpu-slots",
+        type=gpu_counts,
+        metavar="1,1,2",
+        help="GPUs of each worker of the GPU pool; one worker for every GPU if not given",
+    )
+    parser.add_argument("--tls-certificate", type=Path, help="PEM file; clients use grpcs://")
+    parser.add_argument("--tls-key", type=Path, help="PEM file of its key")
+    parser.add_argument("--token", type=Path, help="file with the bearer token to demand")
     parser.add_argument("--store-gb", type=int, default=20, help="the store drops old files above")
     return parser.parse_args()
 
@@ -162,19 +141,24 @@ def _options() -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     begin = time.monotonic()
     state = options.state.absolute()
-    pools = [Pool("cpu", options.slots, (("OSFamily", "linux"), ("Pool", "cpu")))]
-    with _only_one(state):
-        service = Service(_programs(), state, pools)
+    security = Security(options.tls_certificate, options.tls_key, options.token)
+    security.check()
+    gpus = detect()
+    slots = share_out(gpus, [1] * len(gpus) if options.gpu_slots is None else options.gpu_slots)
+    pools = [cpu_pool(options.slots), *gpu_pools(slots)]
+    with only_one(state):
+        service = Service(find_programs(), state, pools)
+        scheme = "grpcs" if security.certificate else "grpc"
         try:
-            endpoint = service.start(options.port, options.store_gb)
-            say(f"ready after {time.monotonic() - begin:.1f} s on grpc://{endpoint}")
+            endpoint = service.start(options.port, options.store_gb, security)
+            say(f"ready after {time.monotonic() - begin:.1f} s on {scheme}://{endpoint}")
             for pool, slots in service.slots().items():
                 say(f"  pool {pool}: {slots} at a time")
             inputs = "mounted" if can_mount_fuse() else "linked one by one (no FUSE here)"
             say(f"  inputs are {inputs}; state and logs: {state}")
             say("use it with, for example:")
             say(
-                f"  tools/bazel test --config=remote --remote_executor=grpc://{endpoint} "
+                f"  tools/bazel test --config=remote --remote_executor={scheme}://{endpoint} "
                 "//tests/unit/..."
             )
             say("Ctrl-C stops it")
@@ -183,20 +167,5 @@ def run(options: argparse.Namespace) -> None:
             service.stop()
 
 
-def main() -> int:
-    """Returns the exit code; an error is told in one line."""
-    # A shell that starts it in the background has SIGINT ignored.
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, signal.default_int_handler)
-    try:
-        run(_options())
-    except ServiceError as error:
-        say(f"ERROR: {error}")
-        return 1
-    except KeyboardInterrupt:
-        say("stopped")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(lambda: run(_options())))

@@ -2,24 +2,41 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.remote.gpus import Slot
 from tools.remote.processes import Command
 
-# Actions get what Bazel gives them, and nothing of the worker's own environment.
-_NO_ENVIRONMENT = "--runner-arg=--clearenv"
 _CAP_SYS_ADMIN = 21
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Workers of one kind: how many actions each takes at a time and what it offers."""
+    """A worker: how many actions it takes at a time, what it offers, what they see as variables."""
 
     name: str
     slots: int
     properties: tuple[tuple[str, str], ...]
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def cpu_pool(slots: int) -> Pool:
+    return Pool("cpu", slots, (("OSFamily", "linux"), ("Pool", "cpu")))
+
+
+def gpu_pools(slots: Iterable[Slot]) -> list[Pool]:
+    """A pool a slot, and one action at a time in it: no two tests share a device."""
+    return [
+        Pool(
+            f"gpu-{slot.devices.replace(',', '-')}",
+            1,
+            slot.properties(),
+            (("CUDA_VISIBLE_DEVICES", slot.devices),),
+        )
+        for slot in slots
+    ]
 
 
 def can_mount_fuse() -> bool:
@@ -42,6 +59,20 @@ class Store:
         self.url = f"unix:{self._socket}"
 
     def command(self, port: int) -> Command:
+        """The store itself, on a loopback port as well."""
+        return self._casd([f"--bind=127.0.0.1:{port}"])
+
+    def command_between(self, server: str, secure: Sequence[str]) -> Command:
+        """A store that fetches from `server` what it lacks, and sends results there."""
+        return self._casd(
+            [
+                f"--cas-remote={server}",
+                *(f"--cas-{option}" for option in secure),
+                "--findmissingblobs-cache-ttl=60",
+            ]
+        )
+
+    def _casd(self, options: Sequence[str]) -> Command:
         self._socket.unlink(missing_ok=True)
         # casd finds buildbox-fuse, or does not, by PATH.
         path = ([str(self._bin)] if can_mount_fuse() else []) + ["/usr/bin", "/bin"]
@@ -50,7 +81,7 @@ class Store:
             [
                 self._bin / "buildbox-casd",
                 f"--bind={self.url}",
-                f"--bind=127.0.0.1:{port}",
+                *options,
                 f"--quota-high={self._quota_gb}G",
                 "--log-level=info",
                 self._folder,
@@ -63,27 +94,29 @@ class Store:
 
 
 def worker(
-    programs: Path,
-    name: str,
-    *,
-    server: str,
-    store: str,
-    slots: int,
-    properties: Iterable[tuple[str, str]],
-    environment: Mapping[str, str],
+    programs: Path, folder: Path, pool: Pool, *, server: str, store: str, secure: Sequence[str] = ()
 ) -> Command:
-    """A worker that takes actions from `server`; it ends after the ones it has begun."""
+    """The worker of a pool, which takes actions from `server`.
+
+    On SIGTERM it takes no new ones and ends after those it has begun. `secure` are further options
+    for a server that asks for TLS and a token.
+    """
     binaries = programs / "usr/bin"
+    # What an action sees beyond what Bazel gives it; nothing of the worker's own environment.
+    variables = folder / f"{pool.name}.env"
+    variables.write_text("".join(f"{key}={value}\n" for key, value in pool.variables))
+    isolation = f"--env-file={variables}" if pool.variables else "--clearenv"
     words: list[str | Path] = [
         binaries / "buildbox-worker",
         f"--bots-remote={server}",
         f"--cas-remote={store}",
         f"--buildbox-run={binaries}/buildbox-run-hosttools",
-        f"--concurrent-jobs={slots}",
+        f"--runner-arg={isolation}",
+        f"--concurrent-jobs={pool.slots}",
         "--max-wait-time=5",
         "--log-level=info",
-        _NO_ENVIRONMENT,
+        *secure,
     ]
-    for key, value in properties:
+    for key, value in pool.properties:
         words += ["--platform", f"{key}={value}"]
-    return Command(name, [*words, name], environment=environment)
+    return Command(pool.name, [*words, pool.name], environment={"PATH": "/usr/bin:/bin"})

@@ -1,0 +1,1 @@
+"""The remote service itself, started for real."""

@@ -1,0 +1,1 @@
+"""Tests of the remote service's parts, without starting it."""

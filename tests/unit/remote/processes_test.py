@@ -1,0 +1,108 @@
+"""Children: started, watched, drained, stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.remote.errors import ServiceError
+from tools.remote.processes import Command, Processes, wait_until
+
+SLEEP = ("sleep", "60")
+
+
+def shell(name: str, script: str) -> Command:
+    return Command(name, ("sh", "-c", script), environment={"PATH": os.environ["PATH"]})
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_child_that_ends_is_reported_once(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start(shell("short", "exit 3"))
+    ended: list[tuple[str, int]] = []
+    wait_for(lambda: ended.extend((c.name, code) for c, code in processes.take_ended()) or ended)
+    assert ended == [("short", 3)]
+    assert processes.take_ended() == []
+
+
+def test_what_a_child_said_last_is_in_the_error(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start(shell("talker", "echo no such port >&2; exit 1"))
+    with pytest.raises(ServiceError, match=r"talker ended with 1.*no such port"):
+        wait_until(lambda: False, processes, what="it", seconds=10)
+
+
+def test_waiting_has_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="the store did not come up within 0 s"):
+        wait_until(lambda: False, Processes(tmp_path), what="the store", seconds=0)
+
+
+def test_all_children_are_gone_after_stop(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    for name in ("a", "b"):
+        processes.start(Command(name, SLEEP, environment={"PATH": os.environ["PATH"]}))
+    pids = [processes.pid(name) for name in ("a", "b")]
+    processes.stop()
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_drained_child_finishes_what_it_does(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    done = tmp_path / "done"
+    script = f"trap 'sleep 0.3; touch {done}; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    processes.start(shell("worker", script))
+    wait_for(lambda: processes.log("worker").read_text() == "up\n")
+    processes.drain(["worker"], seconds=10)
+    assert done.exists()
+
+
+def test_a_child_that_does_not_drain_is_killed(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start(shell("worker", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+    wait_for(lambda: processes.log("worker").read_text() == "up\n")
+    pid = processes.pid("worker")
+    processes.drain(["worker"], seconds=0.2)
+    assert not alive(pid)
+
+
+def test_children_die_with_a_service_that_is_killed_outright(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from tools.remote.processes import Command, Processes\n"
+        "processes = Processes(Path(sys.argv[1]))\n"
+        "processes.start(Command('child', ('sleep', '60'), environment=dict(os.environ)))\n"
+        "print(processes.pid('child'), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    service = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert service.stdout
+    child = int(service.stdout.readline())
+    assert alive(child)
+    service.send_signal(signal.SIGKILL)
+    service.wait()
+    service.stdout.close()
+    wait_for(lambda: not alive(child))

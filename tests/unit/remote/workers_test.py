@@ -1,0 +1,31 @@
+"""How workers are started."""
+
+from pathlib import Path
+
+from tools.remote.gpus import Gpu, share_out
+from tools.remote.workers import Pool, cpu_pool, gpu_pools, worker
+
+
+def started(folder: Path, pool: Pool) -> list[str]:
+    command = worker(Path("/p"), folder, pool, server="http://s:1", store="unix:/c")
+    return [str(word) for word in command.words]
+
+
+def test_a_cpu_worker_passes_nothing_of_its_environment_on(tmp_path: Path) -> None:
+    words = started(tmp_path, cpu_pool(3))
+    assert "--runner-arg=--clearenv" in words
+    assert "--concurrent-jobs=3" in words
+    assert "Pool=cpu" in words
+    assert words[-1] == "cpu"
+
+
+def test_a_gpu_worker_runs_one_test_at_a_time_on_its_own_devices(tmp_path: Path) -> None:
+    gpus = [Gpu(index, "nvidia-h200", 90) for index in range(3)]
+    pools = gpu_pools(share_out(gpus, [1, 2]))
+    assert [pool.name for pool in pools] == ["gpu-0", "gpu-1-2"]
+    for pool, devices in zip(pools, ("0", "1,2"), strict=True):
+        words = started(tmp_path, pool)
+        assert "--concurrent-jobs=1" in words
+        variables = tmp_path / f"{pool.name}.env"
+        assert f"--runner-arg=--env-file={variables}" in words
+        assert variables.read_text() == f"CUDA_VISIBLE_DEVICES={devices}\n"

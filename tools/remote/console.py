@@ -1,0 +1,26 @@
+"""How the commands of this folder speak: one line a step on stderr, one line an error."""
+
+import signal
+import sys
+from collections.abc import Callable
+
+from tools.remote.errors import ServiceError
+
+
+def say(text: str) -> None:
+    print(f"[remote] {text}", file=sys.stderr, flush=True)
+
+
+def main(command: Callable[[], None]) -> int:
+    """Runs a command's body until it ends or is interrupted; returns the exit code."""
+    # A shell that starts it in the background has SIGINT ignored.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
+    try:
+        command()
+    except ServiceError as error:
+        say(f"ERROR: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped")
+    return 0
