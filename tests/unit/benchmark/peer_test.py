@@ -1,9 +1,9 @@
 """speculators' own step is measured as it is installed, in a process of its own."""
 
 import torch
-
 from eagle3.benchmark.peer import PeerMeasurement, measure_peer
 from eagle3.benchmark.shape import BenchShape
+
 from eagle3.draft.config import DraftConfig
 
 

@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404 if found is None else 200, (found or b"") + damaged)
 
     # Names that the base class looks for.
-    do_GET = do_HEAD = do_POST = do_PUT = _handle  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = _handle
 
     def log_message(self, format: str, *args: object) -> None:
         pass
