@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.contract import (
     speculators_contracts,
     transformers_contracts,
+    vllm_benchmark_contracts,
     vllm_files_contracts,
     vllm_model_contracts,
     vllm_run_contracts,
@@ -20,7 +21,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_files_contracts.FILES,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
-    *vllm_run_contracts.BENCHMARK,
+    *vllm_benchmark_contracts.BENCHMARK,
     *vllm_model_contracts.STACKS,
     *vllm_model_contracts.SERVING,
     *speculators_contracts.GENERATION,

@@ -78,9 +78,7 @@ def test_the_bytes_are_those_of_the_rows(tmp_path: Path) -> None:
     layer = _Layer()
     settings = CaptureSettings(points, HIDDEN_SIZE, ROWS, 1, 16 * 1024**2, 2)
     sender = RowSender(settings, Share(0, 1), Capture([layer], points, HIDDEN_SIZE), DEVICE)
-    steps = [
-        torch.randn(ROWS, HIDDEN_SIZE, device=DEVICE, dtype=torch.bfloat16) for _ in range(8)
-    ]
+    steps = [torch.randn(ROWS, HIDDEN_SIZE, device=DEVICE, dtype=torch.bfloat16) for _ in range(8)]
     path.write_bytes(b"")
     os.truncate(path, len(steps) * ROWS * row_bytes)
     for number, states_TH in enumerate(steps):
