@@ -1,6 +1,7 @@
 """The whole of an extraction, from what the user asks to the report."""
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,8 +96,7 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
     options = request.engine_options(plan.capture_points, plan.max_model_len)
     rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
     tokens = sum(len(sample.input_ids) for sample in plan.missing)
-    files = read_checkpoint_files(request.model).files if request.prefetch else ()
-    with Prefetch(files, progress), progress.waiting("starting the target"):
+    with _prefetch(request, progress), progress.waiting("starting the target"):
         engine = Engine(options)
     with engine:
         if request.preflight:
@@ -119,6 +119,12 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
                 ),
             )
             return tokens / (time.monotonic() - began)
+
+
+def _prefetch(request: ExtractionRequest, progress: Progress) -> AbstractContextManager[object]:
+    if not request.prefetch:
+        return nullcontext()
+    return Prefetch(read_checkpoint_files(request.model).files, progress)
 
 
 def _last_point(plan: ExtractionPlan) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.contract import (
     speculators_contracts,
     transformers_contracts,
+    vllm_benchmark_contracts,
     vllm_files_contracts,
     vllm_generation_contracts,
     vllm_model_contracts,
@@ -22,7 +23,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_files_contracts.FILES,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
-    *vllm_run_contracts.BENCHMARK,
+    *vllm_benchmark_contracts.BENCHMARK,
     *vllm_generation_contracts.GENERATING,
     *vllm_model_contracts.STACKS,
     *vllm_model_contracts.SERVING,

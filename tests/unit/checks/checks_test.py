@@ -215,6 +215,8 @@ def test_too_little_memory_is_told_with_its_parts(tmp_path: Path) -> None:
     line = only(check_memory, situation(tmp_path, small, LLAMA))
     assert line.startswith("fail memory: 16 bytes of weights, ")
     assert "1.0 GB can be had; free memory" in line
+    enough_to_begin = dataclasses.replace(LAPTOP, available=2 * GB)
+    assert only(check_memory, situation(tmp_path, enough_to_begin, LLAMA)).startswith("warn memory")
     assert only(check_memory, situation(tmp_path, LAPTOP, LLAMA)).startswith("ok memory")
 
 
