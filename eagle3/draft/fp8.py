@@ -6,7 +6,7 @@ input's dtype, where rounding would add up over the steps of a training. The rec
 `rowwise_with_gw_hp`.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -16,7 +16,7 @@ _GREATEST = torch.finfo(_E4M3).max
 
 def fp8_linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`torch.nn.functional.linear` for bf16 `input` [T, K] and `weight` [N, K]."""
-    return _Fp8Linear.apply(input, weight)
+    return cast(torch.Tensor, _Fp8Linear.apply(input, weight))
 
 
 class _Fp8Linear(torch.autograd.Function):

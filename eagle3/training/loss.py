@@ -6,7 +6,7 @@ nothing is computed twice.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -38,7 +38,7 @@ def head_loss(
     p is the teacher, q the softmax of head_DH @ state; `normed` holds the states [T, H] of each
     step after the draft's norm. A row is correct where p and q have the same most likely token.
     """
-    return HeadLoss(*_HeadLoss.apply(head_DH, lesson, weight_ST, *normed))
+    return HeadLoss(*cast(Any, _HeadLoss.apply(head_DH, lesson, weight_ST, *normed)))
 
 
 class _HeadLoss(torch.autograd.Function):

@@ -15,6 +15,9 @@ from eagle3.bench_train import bench_train
 from eagle3.benchmark import report
 from eagle3.draft.config import DraftConfig
 
+# Tensors so small that threads would only wait for each other.
+torch.set_num_threads(1)
+
 CPU = torch.device("cpu")
 TINY = BenchShape(DraftConfig(40, 16, 16, 24, 4, 2, 8, 64, (1, 2, 3)), 32, 8, 2)
 KEYS = {

@@ -1,5 +1,6 @@
 """speculators' own step is measured as it is installed, in a process of its own."""
 
+import pytest
 import torch
 from eagle3.benchmark.peer import PeerMeasurement, measure_peer
 from eagle3.benchmark.shape import BenchShape
@@ -7,7 +8,9 @@ from eagle3.benchmark.shape import BenchShape
 from eagle3.draft.config import DraftConfig
 
 
-def test_the_release_of_the_stack() -> None:
+def test_the_release_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tensors so small that threads would only wait for each other.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     # 128 rows: what its attention needs on a CPU.
     shape = BenchShape(DraftConfig(40, 16, 16, 24, 4, 2, 8, 64, (1, 2, 3)), 128, 32, 2)
     answer = measure_peer(shape, None, torch.device("cpu"), 1)

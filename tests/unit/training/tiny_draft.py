@@ -13,6 +13,9 @@ from eagle3.training.teacher import Teacher
 from eagle3.training.unroll import Feed, UnrolledLoss, UnrollOptions, unrolled_loss
 from tests.unit.training.rows import packed
 
+# Tensors so small that threads would only wait for each other.
+torch.set_num_threads(1)
+
 V, D, H = 60, 8, 16
 CONFIG = DraftConfig(
     vocab_size=V,
