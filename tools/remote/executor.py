@@ -6,6 +6,7 @@ those that run may finish. `--check` tells whether the executor of a state folde
 
 import argparse
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -135,7 +136,9 @@ def run(options: argparse.Namespace) -> None:
     slots = share_out(gpus, [1] * len(gpus) if options.gpu_slots is None else options.gpu_slots)
     secure = _secure_options(options)
     with only_one(state):
-        executor = Executor(find_programs(), state, options.server, secure, gpu_pools(slots))
+        # The service knows workers by name: each host has its own.
+        pools = gpu_pools(slots, socket.gethostname())
+        executor = Executor(find_programs(), state, options.server, secure, pools)
         try:
             executor.start(options.store_gb)
             for slot in slots:

@@ -14,6 +14,7 @@ from tools.remote.processes import Command
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
+# What a gateway of either kind is made of: {servers} are its `server` blocks.
 _CONFIG = """\
 daemon off;
 pid {folder}/pid;
@@ -28,7 +29,7 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
-  # A file may have any size, a test any length; a connection any number of requests.
+  # A file may have any size, a test any length, a connection any number of requests.
   client_max_body_size 0;
   client_body_timeout 1h;
   grpc_read_timeout 24h;
@@ -38,7 +39,12 @@ http {{
   keepalive_time 24h;
   # Bazel opens up to 100 connections, and each stream takes one of the store's threads.
   http2_max_concurrent_streams 8;
-  upstream store {{ server {store}; keepalive 64; keepalive_requests 100000000; }}
+  {servers}
+}}
+"""
+
+_SERVICE = """\
+upstream store {{ server {store}; keepalive 64; keepalive_requests 100000000; }}
   upstream scheduler {{ server {scheduler}; keepalive 64; keepalive_requests 100000000; }}
   map $http_authorization $refused {{ {authorized} }}
   server {{
@@ -52,9 +58,23 @@ http {{
     }}
     location /google.bytestream.ByteStream/ {{ grpc_pass grpc://store; }}
     location / {{ grpc_pass grpc://scheduler; }}
-  }}
-}}
-"""
+  }}"""
+
+_CONNECTION = """\
+upstream service {{ server {server}; keepalive 64; keepalive_requests 100000000; }}
+  server {{
+    listen 127.0.0.1:{port};
+    http2 on;
+    {header}
+    grpc_ssl_protocols TLSv1.2 TLSv1.3;
+    grpc_ssl_trusted_certificate {authority};
+    grpc_ssl_verify on;
+    grpc_ssl_verify_depth 5;
+    grpc_ssl_name {name};
+    grpc_ssl_server_name on;
+    grpc_set_header Host {server};
+    location / {{ grpc_pass grpcs://service; }}
+  }}"""
 
 
 @dataclass(frozen=True)
@@ -74,16 +94,14 @@ class Security:
         for file in (self.certificate, self.key, self.token):
             if file and not os.access(file, os.R_OK):
                 raise ServiceError(f"cannot read {file}")
-        if self.token and not _TOKEN.fullmatch(self.token.read_text().strip()):
-            raise ServiceError(f"{self.token} must hold one token of A-Z, a-z, 0-9 and -._~+/=")
+        if self.token:
+            read_token(self.token)
 
 
 def gateway(
     programs: Path, folder: Path, security: Security, *, port: int, store: str, scheduler: str
 ) -> Command:
     """The gateway on loopback `port`; `store` and `scheduler` are HOST:PORT."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = folder / "nginx.conf"
     certificate, authorized = "", "default 0;"
     if security.certificate:
         certificate = (
@@ -91,9 +109,8 @@ def gateway(
             "ssl_protocols TLSv1.2 TLSv1.3;"
         )
     if security.token:
-        authorized = f'default 1; "Bearer {security.token.read_text().strip()}" 0;'
-    text = _CONFIG.format(
-        folder=folder,
+        authorized = f'default 1; "Bearer {read_token(security.token)}" 0;'
+    service = _SERVICE.format(
         port=port,
         ssl=" ssl" if security.certificate else "",
         certificate=certificate,
@@ -101,7 +118,37 @@ def gateway(
         store=store,
         scheduler=scheduler,
     )
+    return _nginx(programs, folder, service)
+
+
+def connection(
+    programs: Path, folder: Path, *, port: int, server: str, authority: Path, token: Path | None
+) -> Command:
+    """Leads loopback `port` to `server` (HOST:PORT), which `authority` must vouch for."""
+    header = f'grpc_set_header Authorization "Bearer {read_token(token)}";' if token else ""
+    leading = _CONNECTION.format(
+        port=port,
+        server=server,
+        name=server.rpartition(":")[0],
+        authority=authority,
+        header=header,
+    )
+    return _nginx(programs, folder, leading)
+
+
+def read_token(file: Path) -> str:
+    """Raises ServiceError where the file does not hold a token that may stand in a header."""
+    token = file.read_text().strip()
+    if not _TOKEN.fullmatch(token):
+        raise ServiceError(f"{file} must hold one token of A-Z, a-z, 0-9 and -._~+/=")
+    return token
+
+
+def _nginx(programs: Path, folder: Path, servers: str) -> Command:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "nginx.conf"
+    # It may hold a token.
     config.touch(mode=0o600)
-    config.write_text(text)
+    config.write_text(_CONFIG.format(folder=folder, servers=servers))
     words = [programs / "usr/sbin/nginx", "-p", folder, "-c", config, "-e", "stderr"]
     return Command("gateway", words)

@@ -5,9 +5,7 @@ the flags for Bazel, and runs until Ctrl-C. All of it listens on loopback alone.
 """
 
 import argparse
-import contextlib
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from tools.remote.console import main, say
 from tools.remote.errors import ServiceError
 from tools.remote.gateway import Security, gateway
 from tools.remote.gpus import detect, gpu_counts, share_out
+from tools.remote.ports import free_ports
 from tools.remote.postgres import Postgres
 from tools.remote.processes import Processes, wait_until
 from tools.remote.state import find_programs, only_one
@@ -39,7 +38,7 @@ class Service:
 
     def start(self, port: int, quota_gb: int, security: Security) -> str:
         """Starts all parts, each when those it needs are ready. Raises ServiceError."""
-        database_port, store_port, scheduler_port, free_port = _free_ports(4)
+        database_port, store_port, scheduler_port, free_port = free_ports(4)
         self._store = Store(self._programs, self._state / "store", quota_gb)
         self._processes.start(self._store.command(store_port))
         database = Postgres(self._programs, self._state / "database", database_port)
@@ -103,14 +102,6 @@ class Service:
         wait_until(ready, self._processes, what=what, seconds=_START_S)
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -145,7 +136,7 @@ def run(options: argparse.Namespace) -> None:
     security.check()
     gpus = detect()
     slots = share_out(gpus, [1] * len(gpus) if options.gpu_slots is None else options.gpu_slots)
-    pools = [cpu_pool(options.slots), *gpu_pools(slots)]
+    pools = [cpu_pool(options.slots), *gpu_pools(slots, "service")]
     with only_one(state):
         service = Service(find_programs(), state, pools)
         scheme = "grpcs" if security.certificate else "grpc"

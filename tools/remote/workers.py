@@ -26,11 +26,11 @@ def cpu_pool(slots: int) -> Pool:
     return Pool("cpu", slots, (("OSFamily", "linux"), ("Pool", "cpu")))
 
 
-def gpu_pools(slots: Iterable[Slot]) -> list[Pool]:
-    """A pool a slot, and one action at a time in it: no two tests share a device."""
+def gpu_pools(slots: Iterable[Slot], host: str) -> list[Pool]:
+    """A worker a slot, and one action at a time in it: no two tests share a device."""
     return [
         Pool(
-            f"gpu-{slot.devices.replace(',', '-')}",
+            f"{host}-gpu-{slot.devices.replace(',', '-')}",
             1,
             slot.properties(),
             (("CUDA_VISIBLE_DEVICES", slot.devices),),

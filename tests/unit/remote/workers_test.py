@@ -21,8 +21,8 @@ def test_a_cpu_worker_passes_nothing_of_its_environment_on(tmp_path: Path) -> No
 
 def test_a_gpu_worker_runs_one_test_at_a_time_on_its_own_devices(tmp_path: Path) -> None:
     gpus = [Gpu(index, "nvidia-h200", 90) for index in range(3)]
-    pools = gpu_pools(share_out(gpus, [1, 2]))
-    assert [pool.name for pool in pools] == ["gpu-0", "gpu-1-2"]
+    pools = gpu_pools(share_out(gpus, [1, 2]), "host")
+    assert [pool.name for pool in pools] == ["host-gpu-0", "host-gpu-1-2"]
     for pool, devices in zip(pools, ("0", "1,2"), strict=True):
         words = started(tmp_path, pool)
         assert "--concurrent-jobs=1" in words
