@@ -1,4 +1,4 @@
-"""Held-out prompts: conversations up to the last answer, which the target is to give itself."""
+"""Held-out prompts: conversations without their last answer, which the target is to give."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from eagle3.chat.chat_template import ChatTemplate, load_chat_template
 from eagle3.chat.conversation import Conversation
-from eagle3.chat.formats import detect_format, parse_row
+from eagle3.chat.formats import detect_format, parse_questions
 from eagle3.chat.jsonl import read_jsonl
-from eagle3.chat.token_sequence import TokenSequence
+from eagle3.chat.token_sequence import TokenSequence, parse_token_sequence
 from eagle3.errors import InputError
 
 # The column that says what kind of prompt a row is, where the data has it.
@@ -62,15 +62,19 @@ def read_prompts(
 
 def _read(path: Path, template: ChatTemplate, limit: int) -> Iterator[Prompt]:
     for record in read_jsonl(path, limit):
-        row = parse_row(record, detect_format(record))
-        tokens = _before_answer(row) if isinstance(row, TokenSequence) else _render(row, template)
+        form = detect_format(record)
+        if form == "tokens":
+            tokens = _before_answer(parse_token_sequence(record))
+        else:
+            tokens = _render(parse_questions(record, form), template)
         yield Prompt(record.place, str(record.fields.get(KIND) or ONE_KIND), tokens)
 
 
 def _render(conversation: Conversation, template: ChatTemplate) -> tuple[int, ...]:
-    roles = [message.role for message in conversation.messages]
-    last_answer = len(roles) - 1 - roles[::-1].index("assistant")
-    text = template.text(conversation.messages[:last_answer], conversation.tools, open_answer=True)
+    messages = conversation.messages
+    if messages[-1].role == "assistant":
+        messages = messages[:-1]
+    text = template.text(messages, conversation.tools, open_answer=True)
     return tuple(template.encode(text))
 
 
