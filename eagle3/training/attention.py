@@ -11,12 +11,16 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
+from torch.nn import functional
 from torch.nn.attention.flex_attention import (
     AuxOutput,
     AuxRequest,
-    create_block_mask,
+    BlockMask,
     flex_attention,
 )
+
+# Of flex attention: the side of a square of scores that is skipped or computed.
+_BLOCK = 128
 
 # Queries [T, N, D], keys and values [T, G, D] -> outputs [T, N, D] and, in fp32, the
 # log-sum-exp of each query's scores [T, N].
@@ -104,8 +108,11 @@ def flex_document_attention(document_T: torch.Tensor) -> DocumentAttention:
     ) -> torch.Tensor:
         return (query >= key) & (document_T[query] == document_T[key])
 
-    mask = create_block_mask(
-        causal_in_document, None, None, rows, rows, device=str(document_T.device)
+    mask = BlockMask.from_kv_blocks(
+        *_blocks(document_T),
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=causal_in_document,
+        seq_lengths=(rows, rows),
     )
 
     def attend(
@@ -120,3 +127,27 @@ def flex_document_attention(document_T: torch.Tensor) -> DocumentAttention:
         return out[0].transpose(0, 1), lse[0].T
 
     return attend
+
+
+def _blocks(document_T: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """For each block of queries, how many blocks of keys it reads in part, and which; then whole.
+
+    As torch's `create_block_mask`, which torch 2.9 cannot trace on CPython 3.13.
+    """
+    rows = len(document_T)
+    count = -(-rows // _BLOCK)
+    document_T = functional.pad(document_T, (0, count * _BLOCK - rows), value=-2)
+    place_T = torch.arange(count * _BLOCK, device=document_T.device)
+    seen_TT = (place_T[:, None] >= place_T) & (document_T[:, None] == document_T)
+    seen_BB = seen_TT.view(count, _BLOCK, count, _BLOCK).sum((1, 3))
+    whole_BB = seen_BB == _BLOCK * _BLOCK
+    return *_listed((seen_BB > 0) & ~whole_BB), *_listed(whole_BB)
+
+
+def _listed(chosen_BB: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many blocks of each row are chosen, and their numbers first, with two leading ones."""
+    numbers_BB = chosen_BB.to(torch.int32).argsort(dim=-1, descending=True, stable=True)
+    return (
+        chosen_BB.sum(-1, dtype=torch.int32)[None, None],
+        numbers_BB.to(torch.int32)[None, None],
+    )
