@@ -18,7 +18,7 @@ from eagle3.benchmark.training.measure import Measurement, measure
 from eagle3.benchmark.training.shape import BenchShape
 from eagle3.draft.config import DraftConfig
 
-_TREE = Path(__file__).parents[2]
+_TREE = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
