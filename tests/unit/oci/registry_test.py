@@ -29,7 +29,10 @@ class Registry(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Registry
+    @property
+    def _registry(self) -> Registry:
+        assert isinstance(self.server, Registry)
+        return self.server
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -43,22 +46,22 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path, _, query = self.path.partition("?")
-        self.server.calls.append(f"{self.command} {path}")
+        self._registry.calls.append(f"{self.command} {path}")
         if path == "/token":
             known = self.headers.get("Authorization") == f"Basic {PASSWORD}"
             self._answer(200 if known else 401, json.dumps({"token": TOKEN}).encode())
         elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            realm = f'Bearer realm="http://{self.server.address}/token",service="here"'
+            realm = f'Bearer realm="http://{self._registry.address}/token",service="here"'
             self._answer(401, WWW_Authenticate=realm)
         elif self.command == "POST":
             self._answer(202, Location=f"{path}1?state=x")
         elif self.command == "PUT":
             key = query.rpartition("digest=")[2].replace("%3A", ":") or path.rpartition("/")[2]
-            self.server.kept[key] = body
+            self._registry.kept[key] = body
             self._answer(201)
         else:
-            found = self.server.kept.get(path.rpartition("/")[2])
-            damaged = b"x" if self.server.damaged else b""
+            found = self._registry.kept.get(path.rpartition("/")[2])
+            damaged = b"x" if self._registry.damaged else b""
             self._answer(404 if found is None else 200, (found or b"") + damaged)
 
     # Names that the base class looks for.
