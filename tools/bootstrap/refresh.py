@@ -1,4 +1,4 @@
-"""Renews the package pins of both lock files from the archive's current index.
+"""Renews the package pins of all lock files from the archive's current index.
 
     python3 tools/bootstrap/refresh.py
 
@@ -18,6 +18,8 @@ from tools.bootstrap.cache import cache_root
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.pins import Pins, read_pins, write_pins
 from tools.bootstrap.prefix import exclusive, staging
+
+REMOTE_LOCK = Path(__file__).resolve().parents[1] / "remote" / "programs.lock.json"
 
 
 def refresh(lock: Path) -> None:
@@ -43,7 +45,7 @@ def current_pins(archive: debian.Archive, old: Pins) -> Pins:
 def main() -> None:
     host.require_machine()
     host.require_apt()
-    for lock in (bazel.LOCK, interpreter.LOCK):
+    for lock in (bazel.LOCK, interpreter.LOCK, REMOTE_LOCK):
         refresh(lock)
 
 
