@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,7 @@ def worker(
 ) -> Command:
     """The worker of a pool, which takes actions from `server`.
 
-    On SIGTERM it takes no new ones and ends after those it has begun. `secure` are further options
+    On SIGINT it takes no new ones and ends after those it has begun. `secure` are further options
     for a server that asks for TLS and a token, `images` the store that unpacks images.
     """
     binaries = programs / "usr/bin"
@@ -127,9 +128,12 @@ def worker(
     ]
     for key, value in pool.properties:
         words += ["--platform", f"{key}={value}"]
-    # The runner for images finds its bwrap by PATH.
+    # SIGTERM would end it at once, with its actions. The runner for images finds its bwrap by PATH.
     return Command(
-        pool.name, [*words, pool.name], environment={"PATH": f"{binaries}:/usr/bin:/bin"}
+        pool.name,
+        [*words, pool.name],
+        environment={"PATH": f"{binaries}:/usr/bin:/bin"},
+        stop_signal=signal.SIGINT,
     )
 
 
