@@ -117,6 +117,25 @@ def test_a_command_waits_for_a_busy_pool(service: Service) -> None:
     assert [command.wait() for command in commands] == [0, 0]
 
 
+def test_a_command_that_nobody_waits_for_frees_its_worker(service: Service) -> None:
+    waiting = subprocess.Popen(
+        [
+            located("probe"),
+            f"--server={service.endpoint}",
+            "--timeout-s=120",
+            "--",
+            "/bin/sleep",
+            "99",
+        ]
+    )
+    time.sleep(4)
+    waiting.kill()
+    waiting.wait()
+    begin = time.monotonic()
+    assert service.run("/bin/true").returncode == 0, service.logs()
+    assert time.monotonic() - begin < 45
+
+
 def test_another_worker_finishes_what_a_killed_one_began(service: Service) -> None:
     command = subprocess.Popen(
         [

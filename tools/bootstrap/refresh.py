@@ -21,6 +21,7 @@ from tools.bootstrap.prefix import exclusive, staging
 
 # Images hold the interpreter's own libraries: their locks move together with its lock.
 _IMAGES = Path(__file__).resolve().parents[2] / "third_party/debian"
+_REMOTE = Path(__file__).resolve().parents[1] / "remote/programs.lock.json"
 
 
 def refresh(lock: Path) -> None:
@@ -46,7 +47,8 @@ def current_pins(archive: debian.Archive, old: Pins) -> Pins:
 def main() -> None:
     host.require_machine()
     host.require_apt()
-    for lock in (bazel.LOCK, interpreter.LOCK, *sorted(_IMAGES.glob("*.lock.json"))):
+    images = sorted(_IMAGES.glob("*.lock.json"))
+    for lock in (bazel.LOCK, interpreter.LOCK, _REMOTE, *images):
         refresh(lock)
 
 

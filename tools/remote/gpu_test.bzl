@@ -2,18 +2,20 @@
 
 load("//tools/python:defs.bzl", "pytest_test")
 
+
 def gpu_py_test(
-        name,
-        srcs,
-        gpus = 1,
-        min_sm = 80,
-        kind = "nvidia",
-        on_cpu = True,
-        deps = [],
-        args = [],
-        tags = [],
-        env = {},
-        **kwargs):
+    name,
+    srcs,
+    gpus = 1,
+    min_sm = 80,
+    kind = "nvidia",
+    on_cpu = True,
+    deps = [],
+    args = [],
+    tags = [],
+    env = {},
+    **kwargs,
+):
     """Declares NAME_gpu, for the CUDA stack, and NAME_cpu where the code can run without a GPU.
 
     NAME_gpu fails, and is never skipped, where the executor does not show what it asks for.
@@ -40,13 +42,14 @@ def gpu_py_test(
             tags = tags,
             target_compatible_with = ["//tools/platforms:stack_cpu"],
             deps = deps,
-            **kwargs
+            **kwargs,
         )
     pytest_test(
         name = name + "_gpu",
         srcs = srcs,
         args = ["-p", "tools.remote.gpu_guard"] + args,
-        env = env | {
+        env = env
+        | {
             "EAGLE3_TEST_GPUS": str(gpus),
             "EAGLE3_TEST_MIN_SM": str(min_sm),
         },
@@ -61,5 +64,5 @@ def gpu_py_test(
         tags = tags + ["gpu", "resources:gpu:{}".format(gpus)],
         target_compatible_with = ["//tools/platforms:stack_cuda128"],
         deps = deps + ["//tools/remote:gpu_guard"],
-        **kwargs
+        **kwargs,
     )

@@ -2,6 +2,7 @@
 
 _REPOSITORY = "EAGLE3_IMAGES"
 
+
 def _reference(rctx, name):
     """Returns docker://REPOSITORY@DIGEST, or a name that no registry has where one is missing."""
     recorded = rctx.workspace_root.get_child("docker").get_child(name + ".digest")
@@ -9,6 +10,7 @@ def _reference(rctx, name):
     digest = rctx.read(recorded).strip() if recorded.exists else ""
     repository = rctx.os.environ.get(_REPOSITORY, "set-eagle3-images.invalid/eagle3")
     return "docker://{}@{}".format(repository, digest or "sha256:" + 64 * "0")
+
 
 def _executor_images_impl(rctx):
     rctx.file(
@@ -19,6 +21,7 @@ def _executor_images_impl(rctx):
         ),
     )
     rctx.file("BUILD.bazel", "")
+
 
 executor_images = repository_rule(
     implementation = _executor_images_impl,

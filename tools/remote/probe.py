@@ -27,7 +27,7 @@ class Client:
     """One connection to a REAPI v2 service."""
 
     def __init__(self, channel: grpc.Channel, token: str | None = None) -> None:
-        self._metadata = [("authorization", f"Bearer {token}")] if token else []
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._cas = reapi_grpc.ContentAddressableStorageStub(channel)
         self._execution = reapi_grpc.ExecutionStub(channel)
 

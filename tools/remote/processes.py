@@ -1,6 +1,5 @@
 """Child processes that are started in order, watched, and stopped in the opposite order."""
 
-import contextlib
 import ctypes
 import signal
 import subprocess
@@ -15,6 +14,7 @@ _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_LINES = 5
 _POLL_S = 0.05
 _STOP_S = 10.0
+_TERM_S = 3.0
 
 _libc = ctypes.CDLL(None)
 
@@ -92,23 +92,26 @@ class Processes:
             child.send_signal(command.stop_signal)
         deadline = time.monotonic() + seconds
         for _, child in ending:
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            _wait_or_kill(child, max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
         """Ends every child, the youngest first; kills one that does not follow."""
         for command, child in reversed(self._running.values()):
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(command.stop_signal)
-            try:
-                child.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            child.send_signal(command.stop_signal)
+            _wait_or_kill(child, _STOP_S)
         self._running.clear()
+
+
+def _wait_or_kill(child: subprocess.Popen[bytes], seconds: float) -> None:
+    """Waits for a child that was asked to end; a worker ends its actions only on SIGTERM."""
+    for escalation, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, _TERM_S)):
+        try:
+            child.wait(patience)
+        except subprocess.TimeoutExpired:
+            child.send_signal(escalation)
+        else:
+            return
+    child.wait()
 
 
 def wait_until(

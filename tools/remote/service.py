@@ -20,8 +20,17 @@ from tools.remote.gpus import detect, gpu_counts, share_out
 from tools.remote.ports import free_ports
 from tools.remote.postgres import Postgres
 from tools.remote.processes import Processes, wait_until
+from tools.remote.registry import REPOSITORY, registry
 from tools.remote.state import find_programs, only_one
-from tools.remote.workers import Pool, Store, can_mount_fuse, cpu_pool, gpu_pools, worker
+from tools.remote.workers import (
+    Pool,
+    Store,
+    can_mount_fuse,
+    cpu_pool,
+    gpu_pools,
+    image_pool,
+    worker,
+)
 
 _START_S = 60.0
 _WATCH_S = 0.5
@@ -35,6 +44,7 @@ class Service:
         self._state = state
         self._pools = {pool.name: pool for pool in pools}
         self._processes = Processes(state / "logs")
+        self.registry: str | None = None
 
     def start(self, port: int, quota_gb: int, security: Security) -> str:
         """Starts all parts, each when those it needs are ready. Raises ServiceError."""
@@ -62,6 +72,9 @@ class Service:
                 scheduler=self._scheduler.address,
             )
         )
+        self._images = Store(self._programs, self._state / "images", quota_gb)
+        if any(pool.in_image for pool in self._pools.values()):
+            self._start_registry()
         for pool in self._pools.values():
             self._start_worker(pool)
         workers = sum(pool.slots for pool in self._pools.values())
@@ -87,6 +100,13 @@ class Service:
     def stop(self) -> None:
         self._processes.stop()
 
+    def _start_registry(self) -> None:
+        (port,) = free_ports(1)
+        self.registry = f"127.0.0.1:{port}"
+        self._processes.start(registry(self._programs, self._state / "registry", port))
+        self._processes.start(self._images.command())
+        self._wait(self._images.ready, "the store of images")
+
     def _start_worker(self, pool: Pool) -> None:
         self._processes.start(
             worker(
@@ -95,6 +115,7 @@ class Service:
                 pool,
                 server=f"http://{self._scheduler.address}",
                 store=self._store.url,
+                images=self._images.url,
             )
         )
 
@@ -122,6 +143,9 @@ def _options() -> argparse.Namespace:
         metavar="1,1,2",
         help="GPUs of each worker of the GPU pool; one worker for every GPU if not given",
     )
+    parser.add_argument(
+        "--image-slots", type=int, default=0, help="actions at a time inside the pinned image"
+    )
     parser.add_argument("--tls-certificate", type=Path, help="PEM file; clients use grpcs://")
     parser.add_argument("--tls-key", type=Path, help="PEM file of its key")
     parser.add_argument("--token", type=Path, help="file with the bearer token to demand")
@@ -137,6 +161,8 @@ def run(options: argparse.Namespace) -> None:
     gpus = detect()
     slots = share_out(gpus, [1] * len(gpus) if options.gpu_slots is None else options.gpu_slots)
     pools = [cpu_pool(options.slots), *gpu_pools(slots, "service")]
+    if options.image_slots:
+        pools.append(image_pool(options.image_slots))
     with only_one(state):
         service = Service(find_programs(), state, pools)
         scheme = "grpcs" if security.certificate else "grpc"
@@ -147,6 +173,10 @@ def run(options: argparse.Namespace) -> None:
                 say(f"  pool {pool}: {slots} at a time")
             inputs = "mounted" if can_mount_fuse() else "linked one by one (no FUSE here)"
             say(f"  inputs are {inputs}; state and logs: {state}")
+            if service.registry:
+                images = f"{service.registry}/{REPOSITORY}"
+                say(f"  image pool: push the image to {images}, and use")
+                say(f"    --config=remote-image --repo_env=EAGLE3_IMAGES={images}")
             say("use it with, for example:")
             say(
                 f"  tools/bazel test --config=remote --remote_executor={scheme}://{endpoint} "

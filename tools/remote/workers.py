@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,12 @@ class Pool:
     slots: int
     properties: tuple[tuple[str, str], ...]
     variables: tuple[tuple[str, str], ...] = ()
+    in_image: bool = False
+
+
+def image_pool(slots: int) -> Pool:
+    """A worker that runs each action inside the image of its `container-image`."""
+    return Pool("image", slots, (("OSFamily", "linux"), ("Pool", "image")), in_image=True)
 
 
 def cpu_pool(slots: int) -> Pool:
@@ -58,9 +65,9 @@ class Store:
         self._socket = folder.with_suffix(".sock")
         self.url = f"unix:{self._socket}"
 
-    def command(self, port: int) -> Command:
-        """The store itself, on a loopback port as well."""
-        return self._casd([f"--bind=127.0.0.1:{port}"])
+    def command(self, port: int | None = None) -> Command:
+        """The store itself, on a loopback port as well if one is given."""
+        return self._casd([f"--bind=127.0.0.1:{port}"] if port else [])
 
     def command_between(self, server: str, secure: Sequence[str]) -> Command:
         """A store that fetches from `server` what it lacks, and sends results there."""
@@ -77,7 +84,7 @@ class Store:
         # casd finds buildbox-fuse, or does not, by PATH.
         path = ([str(self._bin)] if can_mount_fuse() else []) + ["/usr/bin", "/bin"]
         return Command(
-            "casd",
+            self._folder.name,
             [
                 self._bin / "buildbox-casd",
                 f"--bind={self.url}",
@@ -94,24 +101,26 @@ class Store:
 
 
 def worker(
-    programs: Path, folder: Path, pool: Pool, *, server: str, store: str, secure: Sequence[str] = ()
+    programs: Path,
+    folder: Path,
+    pool: Pool,
+    *,
+    server: str,
+    store: str,
+    images: str = "",
+    secure: Sequence[str] = (),
 ) -> Command:
     """The worker of a pool, which takes actions from `server`.
 
-    On SIGTERM it takes no new ones and ends after those it has begun. `secure` are further options
-    for a server that asks for TLS and a token.
+    On SIGINT it takes no new ones and ends after those it has begun. `secure` are further options
+    for a server that asks for TLS and a token, `images` the store that unpacks images.
     """
     binaries = programs / "usr/bin"
-    # What an action sees beyond what Bazel gives it; nothing of the worker's own environment.
-    variables = folder / f"{pool.name}.env"
-    variables.write_text("".join(f"{key}={value}\n" for key, value in pool.variables))
-    isolation = f"--env-file={variables}" if pool.variables else "--clearenv"
     words: list[str | Path] = [
         binaries / "buildbox-worker",
         f"--bots-remote={server}",
         f"--cas-remote={store}",
-        f"--buildbox-run={binaries}/buildbox-run-hosttools",
-        f"--runner-arg={isolation}",
+        *_runner(binaries, folder, pool, images),
         f"--concurrent-jobs={pool.slots}",
         "--max-wait-time=5",
         "--log-level=info",
@@ -119,4 +128,23 @@ def worker(
     ]
     for key, value in pool.properties:
         words += ["--platform", f"{key}={value}"]
-    return Command(pool.name, [*words, pool.name], environment={"PATH": "/usr/bin:/bin"})
+    # SIGTERM would end it at once, with its actions. The runner for images finds its bwrap by PATH.
+    return Command(
+        pool.name,
+        [*words, pool.name],
+        environment={"PATH": f"{binaries}:/usr/bin:/bin"},
+        stop_signal=signal.SIGINT,
+    )
+
+
+def _runner(binaries: Path, folder: Path, pool: Pool, images: str) -> list[str]:
+    """The program that runs one action, and what the action sees beyond what Bazel gives it."""
+    if pool.in_image:
+        return [f"--buildbox-run={binaries}/buildbox-run-bubblewrap", f"--ra-remote={images}"]
+    # Nothing of the worker's own environment.
+    isolation = "--clearenv"
+    if pool.variables:
+        variables = folder / f"{pool.name}.env"
+        variables.write_text("".join(f"{key}={value}\n" for key, value in pool.variables))
+        isolation = f"--env-file={variables}"
+    return [f"--buildbox-run={binaries}/buildbox-run-hosttools", f"--runner-arg={isolation}"]
