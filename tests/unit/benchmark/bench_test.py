@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from eagle3.benchmark.measure import Measurement, measure
-from eagle3.benchmark.peer import PeerMeasurement, measure_peer
-from eagle3.benchmark.shape import BenchShape
 
 from eagle3.bench_train import bench_train
-from eagle3.benchmark import report
+from eagle3.benchmark.training import report
+from eagle3.benchmark.training.measure import Measurement, measure
+from eagle3.benchmark.training.peer import PeerMeasurement, measure_peer
+from eagle3.benchmark.training.shape import BenchShape
 from eagle3.draft.config import DraftConfig
 
 # Tensors so small that threads would only wait for each other.

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from eagle3.benchmark.peer import PeerMeasurement, measure_peer
-from eagle3.benchmark.shape import BenchShape
 
+from eagle3.benchmark.training.peer import PeerMeasurement, measure_peer
+from eagle3.benchmark.training.shape import BenchShape
 from eagle3.draft.config import DraftConfig
 
 
