@@ -11,15 +11,14 @@ import click
 
 from eagle3.command import (
     Command,
+    data_path,
     model_folder,
     run,
-    shipped_path,
     stdout_for_result_only,
     user_path,
 )
 from eagle3.progress import Progress
 
-_SHIPPED_DATA = "examples/conversations.jsonl"
 _HELP = """Measure how much of a draft the target accepts.
 
 The draft proposes chains of tokens, the target verifies each chain in one pass, and the output
@@ -63,9 +62,9 @@ def _parse_batches(context: click.Context, option: click.Parameter, value: str) 
 )
 @click.option(
     "--data",
-    metavar="FILE",
-    show_default="the shipped conversations",
-    help="JSONL of held-out conversations; the target gives the last answer. `kind` is told apart.",
+    default="heldout",
+    metavar="NAME|FILE",
+    help="Held-out questions: shipped ones (heldout) or JSONL. `kind` is told apart.",
 )
 @click.option(
     "--shuffled",
@@ -135,7 +134,7 @@ def _parse_batches(context: click.Context, option: click.Parameter, value: str) 
 def evaluate(
     draft: str,
     model: str | None,
-    data: str | None,
+    data: str,
     shuffled: str | None,
     as_json: bool,
     **options: Any,
@@ -150,7 +149,7 @@ def evaluate(
 
         request = EvaluationRequest(
             draft=user_path(draft),
-            data=user_path(data) if data else shipped_path(_SHIPPED_DATA),
+            data=data_path(data),
             model=model_folder(model) if model else None,
             shuffled=user_path(shuffled) if shuffled else None,
             **options,

@@ -41,6 +41,15 @@ def test_a_prompt_ends_where_the_target_answers(model: Path) -> None:
     assert len(prompts.stop_ids) >= 1
 
 
+def test_a_question_without_an_answer_is_all_prompt(model: Path) -> None:
+    prompts = read(model, {"prompt": "ask"}, {"messages": [ASK, TELL, ASK]})
+    assert text_of(model, prompts) == [
+        "<|begin|>user\nask<|end|>\n<|begin|>assistant\n",
+        "<|begin|>user\nask<|end|>\n<|begin|>assistant\ntell<|end|>\n"
+        "<|begin|>user\nask<|end|>\n<|begin|>assistant\n",
+    ]
+
+
 def test_ready_tokens_are_cut_before_the_last_answer(model: Path) -> None:
     prompts = read(
         model,
