@@ -2,7 +2,7 @@
 
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Has
-from tests.contract.relying import BASELINES
+from tests.contract.relying import BASELINES, SERVING
 
 BENCHMARK = (
     Contract(
@@ -18,14 +18,14 @@ BENCHMARK = (
             "trust_remote_code=",
             "dtype=",
         ),
-        (BASELINES,),
-        "plain prefill is measured by this",
+        (BASELINES, SERVING),
+        "plain prefill is measured by this, and a target with a draft runs by it",
     ),
     Contract(
         "vllm.entrypoints.llm:LLM.generate",
         Call("prompts", "sampling_params", "use_tqdm="),
-        (BASELINES,),
-        "plain prefill is measured by this",
+        (BASELINES, SERVING),
+        "plain prefill is measured by this, and a target with a draft runs by it",
     ),
     Contract(
         "vllm.v1.engine.core_client:MPClient.shutdown",

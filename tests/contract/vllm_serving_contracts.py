@@ -62,12 +62,6 @@ FRONT_END = (
         "what LLM takes beyond its own parameters",
     ),
     Contract(
-        "vllm.entrypoints.llm:LLM.generate",
-        Call("prompts", "sampling_params", "use_tqdm="),
-        (SERVING,),
-        "prompts are run by this",
-    ),
-    Contract(
         "vllm.entrypoints.llm:LLM.get_metrics",
         Call(),
         (SERVING,),
