@@ -88,9 +88,11 @@ def _as_table(report: "ExtractionReport") -> str:
         "where": str(report.out),
     }
     table = "\n".join(f"{name:<10}{value}" for name, value in rows.items())
+    out = shlex.quote(str(report.out))
     return (
-        f"{table}\n\nnext: look at what is in it, and check every byte with --verify\n"
-        f"  tools/bazel run //eagle3:inspect -- {shlex.quote(str(report.out))}"
+        f"{table}\n\nnext: look at what is in it (--verify checks it all), and train a draft on it\n"
+        f"  tools/bazel run //eagle3:inspect -- {out}\n"
+        f"  tools/bazel run //eagle3:train -- --store {out}"
     )
 
 
