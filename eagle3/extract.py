@@ -90,7 +90,7 @@ def _as_table(report: "ExtractionReport") -> str:
     table = "\n".join(f"{name:<10}{value}" for name, value in rows.items())
     out = shlex.quote(str(report.out))
     return (
-        f"{table}\n\nnext: look at what is in it (--verify checks it all), and train a draft on it\n"
+        f"{table}\n\nnext: look at it (--verify checks every byte), and train a draft on it\n"
         f"  tools/bazel run //eagle3:inspect -- {out}\n"
         f"  tools/bazel run //eagle3:train -- --store {out}"
     )

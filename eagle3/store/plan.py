@@ -13,6 +13,10 @@ from eagle3.store.part import Part, part_folders
 from eagle3.store.quarantine import QuarantineEntry, read_quarantine
 from eagle3.store.shard import Shard
 
+# Begins the name of a file that only tries the folder. Where a file system cannot make one without
+# a name (FUSE, some network ones), a kill at that moment leaves it.
+_PROBE = ".eagle3-probe-"
+
 
 @dataclass
 class Holdings:
@@ -76,7 +80,11 @@ def _check_nothing_else_is_there(folder: Path, parts: list[Path]) -> None:
     if (folder / MANIFEST).exists():
         return
     ours = {MANIFEST + PARTIAL, *(part.name for part in parts)}
-    others = [path for path in folder.iterdir() if path.name not in ours]
+    others = [
+        path
+        for path in folder.iterdir()
+        if path.name not in ours and not path.name.startswith(_PROBE)
+    ]
     if others:
         raise StoreError(
             f"{folder} is not empty and holds no states ({others[0].name}); "
@@ -101,7 +109,7 @@ def _check_writable(folder: Path) -> None:
         raise StoreError(f"{existing} is a file, not a folder; give another --out")
     try:
         # Permission bits do not tell of a read-only mount or of the rights of root.
-        tempfile.TemporaryFile(dir=existing).close()
+        tempfile.TemporaryFile(prefix=_PROBE, dir=existing).close()
     except OSError as error:
         raise StoreError(
             f"cannot write to {existing}: {error.strerror}; give another --out"

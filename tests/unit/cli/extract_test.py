@@ -83,10 +83,12 @@ def test_the_table_tells_what_was_done(desk: Desk) -> None:
 
 
 def test_the_next_command_is_one_that_works(desk: Desk) -> None:
-    command = desk.extract("--out", "my states").stdout.splitlines()[-1].strip()
-    launcher, arguments = command.split(" -- ")
-    assert launcher == "tools/bazel run //eagle3:inspect"
-    result = CliRunner().invoke(inspect, shlex.split(arguments))
+    commands = desk.extract("--out", "my states").stdout.splitlines()[-2:]
+    (look, folder), (learn, options) = (command.strip().split(" -- ") for command in commands)
+    assert look == "tools/bazel run //eagle3:inspect"
+    assert learn == "tools/bazel run //eagle3:train"
+    assert shlex.split(options) == ["--store", *shlex.split(folder)]
+    result = CliRunner().invoke(inspect, shlex.split(folder))
     assert result.exit_code == 0, result.stderr
     assert "2 (complete), 5 tokens" in result.stdout
 

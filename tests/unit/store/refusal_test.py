@@ -5,7 +5,9 @@ import json
 import os
 import resource
 import shutil
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,18 @@ def test_the_machine_makes_no_difference(folder: Path) -> None:
     target = dataclasses.replace(MANIFEST.target, path="/elsewhere/tiny")
     other = dataclasses.replace(MANIFEST, target=target, command="extract --tp 8")
     assert SAMPLES[0].id in plan_store(folder, other)
+
+
+def test_what_a_killed_run_left_of_trying_the_folder_is_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a file system whose files cannot be without a name.
+    monkeypatch.setattr(
+        tempfile, "TemporaryFile", partial(tempfile.NamedTemporaryFile, delete=False)
+    )
+    plan_store(tmp_path, MANIFEST)
+    assert len(list(tmp_path.iterdir())) == 1
+    plan_store(tmp_path, MANIFEST)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
