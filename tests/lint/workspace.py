@@ -10,8 +10,9 @@ from pathlib import Path
 
 from runfiles import Runfiles
 
-# What tools leave in a checkout; .ci is the one dotted folder that is ours.
-_NOT_OURS = {"__pycache__", "eagle3-out"}
+# What tools, and commands without arguments, leave in a checkout; .ci is the one dotted folder that
+# is ours.
+_NOT_OURS = {"__pycache__", "eagle3-data", "eagle3-draft", "eagle3-out"}
 
 
 def root() -> Path:
