@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import batched, zip_longest
 from typing import Protocol
 
+import torch
+
 from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
 from eagle3.extraction.groups import fill_groups
@@ -21,8 +23,8 @@ from eagle3.store.writer import StoreWriter
 _MOST_UNFIT_SAMPLES = 20
 _LARGEST_UNFIT_SHARE = 0.1
 
-# File systems let one thread at a time write to a file.
-_SHARDS_AT_ONCE = 2
+# File systems let one thread at a time write to a file, so there are as many files as writers.
+_SHARDS_AT_ONCE = 4
 # Each reads and checks about 2 GB/s, and a group of so many bytes at once.
 _CHECKING_THREADS = 4
 _CHECKED_BYTES = 64 * 1024 * 1024
@@ -63,6 +65,11 @@ def run_extraction(
     _Run(samples, manifest, rules, engine, store, on_done).run()
 
 
+def _compute_alone() -> None:
+    """Keeps torch in this thread: teams of its own for each checker would crowd out the target."""
+    torch.set_num_threads(1)
+
+
 class _Run:
     def __init__(
         self,
@@ -88,7 +95,7 @@ class _Run:
 
     def run(self) -> None:
         with (
-            ThreadPoolExecutor(_CHECKING_THREADS, "check") as checkers,
+            ThreadPoolExecutor(_CHECKING_THREADS, "check", _compute_alone) as checkers,
             ThreadPoolExecutor(1, "commit") as committer,
             closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
         ):

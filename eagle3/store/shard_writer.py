@@ -15,7 +15,7 @@ import torch
 
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
-from eagle3.store.durable import partial_path, write_at
+from eagle3.store.durable import partial_path, start_sync, write_at
 from eagle3.store.index import IndexEntry
 from eagle3.store.layout import journal_path
 from eagle3.store.sample import Sample
@@ -101,7 +101,11 @@ class ShardWriter:
 
     def accept(self, sample: Sample) -> None:
         """Takes `sample` as whole: other processes have written each of its rows."""
-        self._accept(sample, self._mapped.rows(self.offset(sample), len(sample.input_ids)))
+        offset = self.offset(sample)
+        rows = self._mapped.rows(offset, len(sample.input_ids))
+        self._accept(sample, rows)
+        # Left to the kernel, the disk would stand idle until the shard is synced.
+        start_sync(self._descriptor, self.layout.row_start(offset), len(rows))
 
     def set_aside(self, sample: Sample) -> None:
         """Leaves the rows of `sample` out of the store; they stay in the shard without a mask."""
