@@ -86,7 +86,12 @@ Exit codes:
     metavar="ROAD,...",
     help="What to run: plain, old and ours, with commas between, in this order.",
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Timed passes of a process.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Timed passes of a process, of which the median counts (the old road has one).",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
