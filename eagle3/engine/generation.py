@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ _FOLDER_PREFIX = "eagle3-generation-"
 # Sequences that run at once. A GPU decodes hundreds of them in the time of one.
 _SEQUENCES_ON_CPU = 32
 _SEQUENCES_ON_GPU = 512
+# A step that takes in prompts replays no CUDA graph but launches kernel after kernel. So prompts
+# wait until this share of the sequences has ended, and come in together.
+_SHARE_FREE = 1 / 16
 # Tokens of one step, more where a single prompt is longer.
 _TOKENS_PER_STEP = 8192
 # Blocks of the KV cache on the CPU, where vLLM's attention wants a multiple of 32 tokens.
@@ -93,6 +97,8 @@ class GenerationEngine:
         self.sequences_at_once = _SEQUENCES_ON_CPU if runs_on_cpu() else _SEQUENCES_ON_GPU
         self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
         self._engine: LLMEngine | None = None
+        self._waiting: deque[tuple[str, list[int], Any]] = deque()
+        self._running_sequences = 0
         try:
             self._start()
         except BaseException:
@@ -121,6 +127,7 @@ class GenerationEngine:
 
                 arguments = EngineArgs(**self._arguments())
                 self._engine = LLMEngine.from_engine_args(arguments)
+                self._engine.collective_rpc("draw_at_once")
         except ValueError as error:
             raise InputError(
                 f"vLLM refuses the target {options.model.name}: {one_line_cause(error)}"
@@ -149,6 +156,7 @@ class GenerationEngine:
             "trust_remote_code": options.trust_remote_code,
             # Scheduling ahead of the results would again depend on what had arrived.
             "async_scheduling": False,
+            "worker_extension_cls": "eagle3.engine.seeded_draws.SeededDraws",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
         }
@@ -189,14 +197,16 @@ class GenerationEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,
         )
-        self._running.add_request(key, {"prompt_token_ids": list(prompt_T)}, params)
+        self._waiting.append((key, list(prompt_T), params))
 
     def step(self) -> list[Generated]:
         """Runs the target once; returns what has ended. EngineError where the target fails."""
         try:
+            self._take_in()
             outputs: list[Any] = self._running.step()
         except Exception as error:
             raise EngineError(f"the target failed: {one_line_cause(error)}") from error
+        self._running_sequences -= len(outputs)
         return [
             Generated(
                 output.request_id,
@@ -205,6 +215,15 @@ class GenerationEngine:
             )
             for output in outputs
         ]
+
+    def _take_in(self) -> None:
+        free = self.sequences_at_once - self._running_sequences
+        if free < _SHARE_FREE * self.sequences_at_once:
+            return
+        for _ in range(min(free, len(self._waiting))):
+            key, prompt, params = self._waiting.popleft()
+            self._running.add_request(key, {"prompt_token_ids": prompt}, params)
+            self._running_sequences += 1
 
     @property
     def _running(self) -> "LLMEngine":

@@ -53,11 +53,11 @@ def find_odd_text(text: str) -> str | None:
     """Why a question is none that a user would ask, or None."""
     if "\ufffd" in text:
         return "broken characters"
-    visible = (character for character in text if character not in "\n\t\r")
+    visible = set(text).difference("\n\t\r")
     if any(unicodedata.category(character) in _NO_TEXT for character in visible):
         return "control characters"
-    written = [character for character in text if not character.isspace()]
-    letters = sum(character.isalnum() for character in written)
+    written = "".join(text.split())
+    letters = sum(map(str.isalnum, written))
     if letters < _LEAST_LETTERS * len(written):
         return "hardly a letter"
     return None

@@ -16,6 +16,8 @@ from eagle3.generation.hold import Row
 
 _LEAST_ATTEMPTS = 200
 _ATTEMPTS_A_CONVERSATION = 20
+# A short conversation: what one is taken for before any is known.
+_TOKENS_AT_FIRST = 100
 # What is done is told in millionths: conversations and tokens are both counted.
 _WHOLE = 1_000_000
 
@@ -93,7 +95,7 @@ class InventedRows:
     def ahead(self, most: int) -> int:
         """How many attempts to have on the way: at most `most`, and few where few are missing."""
         missing = float(self._wanted - self._useful)
-        if self._tokens_wanted is not None and self._useful:
-            each = self._tokens / self._useful
+        if self._tokens_wanted is not None:
+            each = self._tokens / self._useful if self._useful else _TOKENS_AT_FIRST
             missing = min(missing, (self._tokens_wanted - self._tokens) / each)
         return min(most, int(1.5 * missing) + 4)

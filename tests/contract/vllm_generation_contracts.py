@@ -2,7 +2,7 @@
 
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Does, Has, Is
-from tests.contract.relying import GENERATION
+from tests.contract.relying import GENERATION, SEEDED_DRAWS
 
 GENERATING = (
     Contract(
@@ -20,6 +20,7 @@ GENERATING = (
             "gpu_memory_utilization=",
             "trust_remote_code=",
             "async_scheduling=",
+            "worker_extension_cls=",
             "disable_log_stats=",
             "use_tqdm_on_load=",
             "limit_mm_per_prompt=",
@@ -103,7 +104,49 @@ GENERATING = (
         "every step would make an object for every running prompt",
     ),
     Contract(
+        "vllm.v1.engine.llm_engine:LLMEngine.collective_rpc",
+        Call("method"),
+        (GENERATION,),
+        "workers are told to draw seeded sequences together",
+    ),
+    Contract(
+        "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_native",
+        Does(
+            "draws by a name that can be given another function",
+            "return random_sample(probs, generators), logits_to_return",
+        ),
+        (SEEDED_DRAWS,),
+        "each seeded sequence would take a kernel of its own",
+    ),
+    Contract(
         "vllm.v1.sample.ops.topk_topp_sampler:random_sample",
+        Call("probs", "generators"),
+        (SEEDED_DRAWS,),
+        "eagle3/engine/seeded_draws.py stands in for it",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._update_states",
+        Does(
+            "gives each seeded sequence a generator with its seed",
+            """
+            generator = torch.Generator(device=self.device)
+            generator.manual_seed(sampling_params.seed)
+            """,
+        ),
+        (GENERATION, SEEDED_DRAWS),
+        "the seed of a prompt would not choose its answer",
+    ),
+    Contract(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync",
+        Does(
+            "moves a generator back by one draw where it throws a token away",
+            "__generator.set_offset(__generator.get_offset() - 4)",
+        ),
+        (SEEDED_DRAWS,),
+        "an answer would depend on tokens that nobody saw",
+    ),
+    Contract(
+        "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_cpu",
         Does(
             "draws each sequence from its own generator",
             """
@@ -112,7 +155,7 @@ GENERATING = (
             """,
         ),
         (GENERATION,),
-        "the seed of a prompt would not choose its answer",
+        "on a CPU, the seed of a prompt would not choose its answer",
     ),
     Contract(
         "vllm.v1.core.sched.utils:check_stop",

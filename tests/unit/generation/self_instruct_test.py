@@ -55,6 +55,12 @@ def test_a_question_is_taken_once(tmp_path: Path) -> None:
     assert report.statistics.rows["success"] == 25
 
 
+def test_few_tokens_begin_few_conversations(tmp_path: Path) -> None:
+    report, engine = run(tmp_path, conversations=1000, tokens=200, at_once=500)
+    assert report.statistics.rows["success"] >= 1
+    assert engine.most_running < 20
+
+
 def test_it_stops_at_so_many_tokens(tmp_path: Path) -> None:
     report, _ = run(tmp_path, conversations=1000, tokens=2000)
     longest = max(len(sample.input_ids) for sample in read_dataset(report.out))
