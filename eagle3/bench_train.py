@@ -4,12 +4,15 @@ Exit codes: 0 measured, 1 unexpected failure, 2 wrong option, 130 interrupted.
 """
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from eagle3.command import Command, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
+
+if TYPE_CHECKING:
+    from eagle3.benchmark.training.ours import Parallel
 
 _HELP = """Measure how fast a draft trains here, with random weights and states.
 
@@ -43,6 +46,18 @@ Exit codes:
     help="Folder with another release of speculators and what it needs, but torch.",
 )
 @click.option("--no-baseline", is_flag=True, help="Measure our step alone.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Measure so many processes, too, one a GPU, each with --tokens.",
+)
+@click.option(
+    "--parallel",
+    type=click.Choice(["ddp", "fsdp"]),
+    default="ddp",
+    help="Each process holds all of the draft, or a part of it.",
+)
 @click.option("--profile", metavar="FILE", help="Write where the GPU's time of one step goes.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
@@ -55,6 +70,8 @@ def bench_train(
     rounds: int,
     baseline_site: str | None,
     no_baseline: bool,
+    processes: int,
+    parallel: "Parallel",
     profile: str | None,
     as_json: bool,
     verbose: bool,
@@ -77,6 +94,8 @@ def bench_train(
                 baseline=not no_baseline,
                 baseline_site=site,
                 profile=user_path(profile) if profile else None,
+                processes=processes,
+                parallel=parallel,
             )
         )
     for line in _lines(report):
@@ -96,6 +115,12 @@ def _lines(report: dict[str, Any]) -> list[str]:
     ]
     if report["peak_gib"] is not None:
         lines.append(f"peak {report['peak_gib']:.1f} GiB")
+    if report["processes_ratio"] is not None:
+        lines.append(
+            f"{report['processes']} processes ({report['parallel']}): "
+            f"{report['processes_tokens_per_s']:,.0f} tokens/s, "
+            f"{report['processes_ratio']:.2f} x one"
+        )
     if report["mfu"] is not None:
         lines.append(f"{report['mfu']:.0%} of the device's peak rate in bf16")
     if report["ratio"] is not None:

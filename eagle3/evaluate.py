@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 unexpected failure, 2 wrong option, draft or data, 3 the t
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -47,6 +48,22 @@ def _parse_batches(context: click.Context, option: click.Parameter, value: str) 
     return batches
 
 
+def _parse_beside(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Path]:
+    beside: dict[str, Path] = {}
+    for value in values:
+        name, _, path = value.rpartition("=")
+        folder = user_path(path)
+        # What train leaves is called after its run, not `draft`.
+        named = folder.parent if folder.name == "draft" else folder
+        name = name or named.name
+        if name in beside:
+            raise click.BadParameter(f"two drafts are called {name}: give NAME=FOLDER")
+        beside[name] = folder
+    return beside
+
+
 @click.command(cls=Command, help=_HELP, context_settings={"show_default": True})
 @click.option(
     "--draft",
@@ -71,6 +88,14 @@ def _parse_batches(context: click.Context, option: click.Parameter, value: str) 
     metavar="FOLDER",
     show_default="none",
     help="A draft trained on shuffled states, as a second floor.",
+)
+@click.option(
+    "--beside",
+    callback=_parse_beside,
+    multiple=True,
+    metavar="[NAME=]FOLDER",
+    show_default="none",
+    help="Another draft, to compare. Can be given more than once.",
 )
 @click.option(
     "--backend",

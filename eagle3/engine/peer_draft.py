@@ -69,7 +69,8 @@ def peer_step(
     return step
 
 
-def _speculator_config(config: DraftConfig, unroll_steps: int, verifier: str) -> Any:
+def speculator_config(config: DraftConfig, unroll_steps: int, verifier: str) -> Any:
+    """speculators' own configuration of the draft, for the target in the folder `verifier`."""
     layer = LlamaConfig(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -80,6 +81,8 @@ def _speculator_config(config: DraftConfig, unroll_steps: int, verifier: str) ->
         head_dim=config.head_dim,
         max_position_embeddings=config.max_position_embeddings,
         rms_norm_eps=config.rms_norm_eps,
+        rope_theta=config.rope_theta,
+        rope_scaling=config.rope_scaling,
     )
     layer._attn_implementation = "simple_flex_attention"
     return Eagle3SpeculatorConfig(
@@ -106,13 +109,13 @@ def _make_old(config: DraftConfig, vocabulary: VocabularyMap, unroll_steps: int)
         save_file(weights, Path(folder, "model.safetensors"))
         target = {"model_type": "llama", "vocab_size": size[0], "hidden_size": size[1]}
         Path(folder, "config.json").write_text(json.dumps(target), encoding="utf-8")
-        speculator = _speculator_config(config, unroll_steps, folder)
+        speculator = speculator_config(config, unroll_steps, folder)
         return Eagle3DraftModel(speculator, vocabulary.t2d_V, vocabulary.d2t_D)
 
 
 def _make_new(config: DraftConfig, vocabulary: VocabularyMap, unroll_steps: int) -> Any:
     make: Any = Eagle3DraftModel
-    model = make(_speculator_config(config, unroll_steps, "random"))
+    model = make(speculator_config(config, unroll_steps, "random"))
     model.load_vocab_mappings(vocabulary.t2d_V, vocabulary.d2t_D)
     for module in (model.embed_tokens, model.lm_head, model.verifier_lm_head):
         torch.nn.init.normal_(module.weight, std=0.02)

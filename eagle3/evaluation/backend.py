@@ -1,7 +1,8 @@
 """What an evaluation asks of whatever runs the target."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import eq
 from pathlib import Path
 from typing import Protocol
 
@@ -11,10 +12,22 @@ from eagle3.evaluation.report import Result
 
 @dataclass(frozen=True)
 class Run:
-    """One pass over all prompts: `outputs` are the generated tokens, in the prompts' order."""
+    """One pass over all prompts: `outputs` are the generated tokens, in the prompts' order.
+
+    `batched` are those of the passes that were timed with several prompts at once, by how many.
+    """
 
     outputs: tuple[tuple[int, ...], ...]
     result: Result
+    batched: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+    def identical(self, alone: "Run") -> dict[int, float]:
+        """The share of outputs that are those of `alone`, by the number of prompts at once."""
+        passes = {1: self.outputs, **self.batched}
+        return {
+            batch: sum(map(eq, outputs, alone.outputs)) / len(alone.outputs)
+            for batch, outputs in passes.items()
+        }
 
 
 class Backend(Protocol):

@@ -45,9 +45,11 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
-        floor_runs = {
-            name: backend.run(floor, (0.0,), timed=False)[0] for name, floor in floors.items()
+        others = {
+            name: backend.run(other, (0.0,), timed=False)[0]
+            for name, other in {**floors, **request.beside}.items()
         }
+    results = {name: run.result for name, run in others.items()}
     return EvaluationReport(
         backend=backend.name,
         device=backend.device,
@@ -56,9 +58,12 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         greedy=greedy.result,
         sampled=sampled[0].result if sampled else None,
         temperature=request.temperature,
-        floors={name: run.result for name, run in floor_runs.items()},
+        floors={name: results[name] for name in floors},
         alone_tokens_per_s=alone.result.tokens_per_s,
-        divergences=_divergences(backend, prompts, alone, [greedy, *floor_runs.values()]),
+        beside={name: results[name] for name in request.beside},
+        identical=greedy.identical(alone),
+        identical_alone=alone.identical(alone),
+        divergences=_divergences(backend, prompts, alone, [greedy, *others.values()]),
         tie=backend.tie,
     )
 
@@ -74,6 +79,12 @@ def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
         raise InputError(f"{request.draft} is no draft of {model}: their sizes differ")
     if request.shuffled is not None and read_config(request.shuffled) != config:
         raise InputError(f"{request.shuffled} is a draft of another shape: no fair floor")
+    for name, folder in request.beside.items():
+        other = read_config(folder)
+        if name in (UNTRAINED, SHUFFLED):
+            raise InputError(f"{name} is the name of a floor; give {folder} another")
+        if (other.vocab_size, other.capture_points) != (config.vocab_size, config.capture_points):
+            raise InputError(f"{folder} is of another target or reads other capture points")
     return model, config
 
 

@@ -1,7 +1,7 @@
 """What an evaluation found."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eagle3.evaluation.acceptance import Acceptance
 
@@ -35,7 +35,10 @@ class Result:
 class EvaluationReport:
     """The draft, greedy and sampled, beside the floors and the target alone.
 
-    `floors` are by name. `tie` is the gap up to which two tokens are equal to the arithmetic used.
+    `floors` and `beside`, other drafts, are by name. `tie` is the gap up to which two tokens are
+    equal to the arithmetic used. `identical` is the share of the draft's greedy outputs that are
+    token for token what the target alone gave one prompt at a time, by the number of prompts at
+    once; `identical_alone` is the same of the target alone, whose arithmetic may differ by batch.
     """
 
     backend: str
@@ -47,6 +50,9 @@ class EvaluationReport:
     temperature: float
     floors: Mapping[str, Result]
     alone_tokens_per_s: Mapping[int, float]
+    beside: Mapping[str, Result] = field(default_factory=dict)
+    identical: Mapping[int, float] = field(default_factory=dict)
+    identical_alone: Mapping[int, float] = field(default_factory=dict)
     divergences: tuple[Divergence, ...] = ()
     tie: float = 0.0
 

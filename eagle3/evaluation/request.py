@@ -1,6 +1,7 @@
 """What is asked of an evaluation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -10,13 +11,15 @@ class EvaluationRequest:
     """What to evaluate, and how.
 
     `model` None is the target that the draft names. `shuffled` is a draft of the same shape that
-    was trained on shuffled states. `batches` are numbers of prompts at once, for vLLM's speeds.
+    was trained on shuffled states, `beside` other drafts by name, of the same capture points.
+    `batches` are numbers of prompts at once, for vLLM's speeds.
     """
 
     draft: Path
     data: Path
     model: Path | None = None
     shuffled: Path | None = None
+    beside: Mapping[str, Path] = field(default_factory=dict)
     backend: Literal["auto", "own", "vllm"] = "auto"
     limit: int = 16
     max_new_tokens: int = 64

@@ -70,19 +70,22 @@ class ServedBackend:
         server.warm_up(self._prompts.prompts[0].tokens, 1)
         tokens, seconds = 0, 0.0
         for kind, prompts in self._prompts.by_kind().items():
-            served = self._generate(server, prompts, temperature, batch=1)
+            # Acceptance does not ask how many run at once; speed does.
+            served = self._generate(server, prompts, temperature, 1 if timed else len(prompts))
             kinds[kind] = Acceptance.of_positions(served.drafts, served.accepted)
             outputs |= {p.place: o for p, o in zip(prompts, served.outputs, strict=True)}
             tokens += sum(map(len, served.outputs))
             seconds += served.seconds
         speeds = {1: tokens / seconds}
-        for batch in self._request.batches if timed else ():
+        batched: dict[int, tuple[tuple[int, ...], ...]] = {}
+        for batch in self._request.batches if timed and not temperature else ():
             if batch > 1:
                 server.warm_up(self._prompts.prompts[0].tokens, batch)
                 served = self._generate(server, self._repeated(batch), temperature, batch)
                 speeds[batch] = sum(map(len, served.outputs)) / served.seconds
+                batched[batch] = served.outputs[: len(self._prompts.prompts)]
         ordered = tuple(outputs[prompt.place] for prompt in self._prompts.prompts)
-        return Run(ordered, Result(kinds, speeds))
+        return Run(ordered, Result(kinds, speeds), batched)
 
     def _repeated(self, batch: int) -> list[Prompt]:
         """The prompts as often as a whole number of batches needs."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eagle3.evaluation.acceptance import Acceptance
-from eagle3.evaluation.report import EvaluationReport
+from eagle3.evaluation.report import EvaluationReport, Result
 
 _DEFINITION = (
     "acceptance length: tokens a verifying pass of the target gives, its own bonus token included"
@@ -18,6 +18,8 @@ def as_json(report: EvaluationReport) -> dict[str, Any]:
     return {
         "acceptance_length": round(greedy.length, 4),
         "floor_acceptance_length": round(report.floor.total.length, 4),
+        "floors": _lengths(report.floors),
+        "beside": _lengths(report.beside),
         "per_position": [round(share, 4) for share in greedy.joint],
         "lossless": report.lossless,
         "clearly_wins": report.clearly_wins,
@@ -29,12 +31,22 @@ def as_json(report: EvaluationReport) -> dict[str, Any]:
         "temperature": report.temperature,
         "tokens_per_s": _speeds(report.greedy.tokens_per_s),
         "tokens_per_s_alone": _speeds(report.alone_tokens_per_s),
+        "identical": _shares(report.identical),
+        "identical_alone": _shares(report.identical_alone),
         "steps": greedy.count,
         "prompts": report.prompts,
         "speculative_tokens": report.speculative_tokens,
         "backend": report.backend,
         "device": report.device,
     }
+
+
+def _lengths(results: Mapping[str, Result]) -> dict[str, float]:
+    return {name: round(result.total.length, 4) for name, result in results.items()}
+
+
+def _shares(shares: Mapping[int, float]) -> dict[str, float]:
+    return {str(batch): round(share, 4) for batch, share in shares.items()}
 
 
 def _speeds(speeds: Mapping[int, float]) -> dict[str, float]:
@@ -53,6 +65,7 @@ def as_table(report: EvaluationReport) -> str:
     if report.sampled is not None:
         rows.append((f"temperature {report.temperature:g}", report.sampled.total))
     rows += [(f"floor: {name}", floor.total) for name, floor in report.floors.items()]
+    rows += [(f"beside: {name}", other.total) for name, other in report.beside.items()]
     lines = [
         f"{report.prompts} prompts, chains of {report.speculative_tokens}, backend "
         f"{report.backend} on {report.device}",
@@ -78,11 +91,18 @@ def _row(name: str, shares: tuple[float, ...], acceptance: Acceptance | None) ->
 
 
 def _speed_lines(report: EvaluationReport) -> list[str]:
-    lines = [f"{'prompts at once':<34}{'alone':>10}{'drafted':>10}   tokens/s"]
+    lines = [
+        f"{'prompts at once':<34}{'alone':>10}{'drafted':>10}   {'tokens/s':<10}"
+        "outputs equal to the target's, one at a time"
+    ]
     for batch, alone in report.alone_tokens_per_s.items():
         drafted = report.greedy.tokens_per_s[batch]
         ratio = f"{drafted / alone:.2f} x" if alone else ""
-        lines.append(f"{batch:<34}{alone:>10,.1f}{drafted:>10,.1f}   {ratio}")
+        same, of_target = report.identical[batch], report.identical_alone[batch]
+        lines.append(
+            f"{batch:<34}{alone:>10,.1f}{drafted:>10,.1f}   {ratio:<10}{same:.1%} "
+            f"(alone {of_target:.1%})"
+        )
     return lines
 
 

@@ -62,6 +62,10 @@ class DataConfig:
     noise: Annotated[
         Amount, Help("Uniform noise from -X to X on the fused states, never on the teacher's.")
     ] = 0.0
+    shuffle_states: Annotated[
+        bool,
+        Help("Give each row the fused states of another one: a floor, which evaluate takes."),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ class DraftShape:
         Help("Folder that prepare wrote, by whose counts they are chosen.", "count in --store"),
     ] = None
     train_head: Annotated[bool, Help("Train the head, too, which begins as the target's.")] = False
+    norm_before_residual: Annotated[
+        bool, Help("Begin the layer's residual stream behind the norm of the state, not before.")
+    ] = False
     fp8: Annotated[
         bool, Help("Multiply in fp8 in the decoder layer, on a GPU that has it (Hopper on).")
     ] = False

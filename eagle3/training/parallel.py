@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from eagle3.draft.model import DraftModel
-from eagle3.training.batch import PackedBatch
+from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.distributed import Processes
 from eagle3.training.metrics import sums_of
 from eagle3.training.teacher import Teacher
@@ -91,8 +91,26 @@ def add_noise(batch: PackedBatch, amount: float, seed: int, number: int) -> None
     whichever process has it, and in a run that was resumed.
     """
     fused = batch.hidden_states_TLH[:, :-1]
-    # The CPU's generator takes 32 bits of a seed and drops the rest.
-    mixed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-    generator = torch.Generator(fused.device).manual_seed(mixed)
+    generator = _generator(fused.device, seed, number)
     noise = torch.empty(fused.shape, dtype=torch.float32, device=fused.device)
     fused += noise.uniform_(-amount, amount, generator=generator).to(fused.dtype)
+
+
+def shuffle_states(batch: PackedBatch, seed: int, number: int) -> None:
+    """Deals the fused states of `batch` to its rows by lot, in place; as `add_noise` otherwise.
+
+    What a draft learns from such rows, it learns from the tokens alone. Padding has no states to
+    give and keeps its own.
+    """
+    fused = batch.hidden_states_TLH[:, :-1]
+    device = fused.device
+    lots_T = torch.rand(len(fused), generator=_generator(device, seed, number), device=device)
+    # Padding stands last: with the highest lots, it stays there.
+    lots_T = lots_T.masked_fill(batch.document_T == PADDING, 1.0)
+    fused.copy_(fused[lots_T.argsort(stable=True)])
+
+
+def _generator(device: torch.device, seed: int, number: int) -> torch.Generator:
+    # The CPU's generator takes 32 bits of a seed and drops the rest.
+    mixed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    return torch.Generator(device).manual_seed(mixed)

@@ -95,7 +95,12 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
         model=folder,
         training=training,
         validation=validation,
-        draft=draft_config_for(folder, len(vocabulary.d2t_D), fused),
+        draft=draft_config_for(
+            folder,
+            len(vocabulary.d2t_D),
+            fused,
+            norm_before_residual=config.draft.norm_before_residual,
+        ),
         vocabulary=vocabulary,
         coverage=coverage(frequencies_V, vocabulary),
     )

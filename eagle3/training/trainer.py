@@ -12,7 +12,15 @@ from eagle3.training.ema import RunningMean
 from eagle3.training.metrics import SUMS, StepMetrics, metrics_of
 from eagle3.training.optimizer import Optimizer, as_held, whole
 from eagle3.training.packing import pack
-from eagle3.training.parallel import LossModule, add_noise, backward, exchange, release, spread
+from eagle3.training.parallel import (
+    LossModule,
+    add_noise,
+    backward,
+    exchange,
+    release,
+    shuffle_states,
+    spread,
+)
 from eagle3.training.plan import TrainingPlan
 from eagle3.training.samples import SampleSet
 from eagle3.training.schedule import rate_share
@@ -59,9 +67,12 @@ class Trainer:
         sums_NS = torch.zeros(SUMS, len(denominator_S), device=self._processes.device)
         each = self._plan.batches_per_step // self._processes.count
         for place, batch in enumerate(data.batches):
-            if self._config.data.noise:
-                number = self._plan.batches_per_step * step + self._processes.rank * each + place
-                add_noise(batch, self._config.data.noise, self._config.run.seed, number)
+            data_config, seed = self._config.data, self._config.run.seed
+            number = self._plan.batches_per_step * step + self._processes.rank * each + place
+            if data_config.shuffle_states:
+                shuffle_states(batch, seed, number)
+            if data_config.noise:
+                add_noise(batch, data_config.noise, seed, number)
             with exchange(self._module, last=place == each - 1):
                 loss, batch_sums_NS = self._module(batch, denominator_S)
                 backward(loss, self._processes)

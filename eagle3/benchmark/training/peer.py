@@ -16,7 +16,6 @@ import torch
 
 from eagle3.benchmark.training.measure import Measurement, measure
 from eagle3.benchmark.training.shape import BenchShape
-from eagle3.draft.config import DraftConfig
 
 _TREE = Path(__file__).parents[3]
 
@@ -60,9 +59,7 @@ def main() -> None:
 
     request = json.loads(sys.argv[1])
     device, rounds = torch.device(request.pop("device")), request.pop("rounds")
-    config = {**request.pop("config")}
-    config["capture_points"] = tuple(config["capture_points"])
-    shape = BenchShape(config=DraftConfig(**config), **request)
+    shape = BenchShape.of_dict(request)
     batch = shape.batches(device)[0]
     rows = PeerRows(batch.input_ids_T, batch.hidden_states_TLH, batch.document_T, batch.position_T)
     step = peer_step(shape.config, rows, shape.unroll_steps, device)

@@ -7,16 +7,21 @@ from typing import Any
 import torch
 
 from eagle3.benchmark.training.measure import measure
-from eagle3.benchmark.training.ours import our_step
+from eagle3.benchmark.training.ours import Parallel, our_step
 from eagle3.benchmark.training.peer import measure_peer
+from eagle3.benchmark.training.processes import measure_processes
 from eagle3.benchmark.training.profile import write_profile
 from eagle3.benchmark.training.shape import BenchShape
 from eagle3.training.arithmetic import flops_per_token, peak_flops
+from eagle3.training.distributed import Processes
 
 
 @dataclass(frozen=True)
 class Bench:
-    """`size` and `tokens` None: as suits the device. `baseline_site` None: this environment's."""
+    """`size` and `tokens` None: as suits the device. `baseline_site` None: this environment's.
+
+    `processes` above 1 are measured after one process alone, each with as many tokens.
+    """
 
     size: str | None
     tokens: int | None
@@ -27,6 +32,8 @@ class Bench:
     baseline: bool
     baseline_site: Path | None
     profile: Path | None
+    processes: int = 1
+    parallel: Parallel = "ddp"
 
 
 def bench(request: Bench) -> dict[str, Any]:
@@ -45,10 +52,16 @@ def bench(request: Bench) -> dict[str, Any]:
     peer = None
     if request.baseline:
         peer = measure_peer(shape, request.baseline_site, device, request.rounds)
-    step = our_step(shape, device)
+    step = our_step(shape, Processes(0, 1, device))
     ours = measure(step, shape.tokens, device, request.rounds, refuse_recompilation=True)
     if request.profile:
         write_profile(step, device, request.profile)
+    together = None
+    if request.processes > 1:
+        # The device is theirs now.
+        del step
+        torch.cuda.empty_cache()
+        together = measure_processes(shape, request.processes, request.parallel, request.rounds)
     flops = flops_per_token(shape.config, shape.unroll_steps, train_head=shape.train_head)
     peak = peak_flops(device)
     measured = None if peer is None or isinstance(peer, str) else peer
@@ -59,6 +72,11 @@ def bench(request: Bench) -> dict[str, Any]:
         "baseline_peak_gib": measured.measurement.peak_gib if measured else None,
         "ratio": ours.tokens_per_s / measured.measurement.tokens_per_s if measured else None,
         "mfu": ours.tokens_per_s * flops / peak if peak else None,
+        "processes": request.processes,
+        "parallel": request.parallel,
+        "processes_tokens_per_s": together and together.tokens_per_s,
+        "processes_ratio": together and together.tokens_per_s / ours.tokens_per_s,
+        "processes_peak_gib": together and together.peak_gib,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         "torch": torch.__version__,
         "tokens": shape.tokens,

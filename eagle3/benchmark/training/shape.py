@@ -58,6 +58,13 @@ class BenchShape:
         )
         return cls(config, tokens, 128, **options)
 
+    @classmethod
+    def of_dict(cls, fields: dict[str, Any]) -> Self:
+        """From what `dataclasses.asdict` and JSON have made of one."""
+        config = {**fields["config"]}
+        config["capture_points"] = tuple(config["capture_points"])
+        return cls(**{**fields, "config": DraftConfig(**config)})
+
     def batches(self, device: torch.device) -> list[PackedBatch]:
         """Random rows in two packings: equal documents, and the same rows cut elsewhere.
 

@@ -14,6 +14,7 @@ from tests.unit.tiny_target import make_target
 OPTIONS = {
     "--backend": "auto",
     "--batches": (1, 8, 32),
+    "--beside": {},
     "--data": "heldout",
     "--draft": "./eagle3-draft/draft",
     "--gpu-memory-utilization": 0.8,

@@ -27,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_llama(model, len(AutoTokenizer.from_pretrained(model)))
     export(model, 100, folder / "draft", seed=1)
     export(model, 100, folder / "shuffled", seed=2)
+    export(model, 50, folder / "smaller")
     messages = [{"role": "user", "content": "ask"}, {"role": "assistant", "content": "tell"}]
     rows = [{"messages": messages, "kind": kind} for kind in ("code", "chat")]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -39,6 +40,7 @@ def request_(folder: Path) -> EvaluationRequest:
         draft=folder / "draft",
         data=folder / "data.jsonl",
         shuffled=folder / "shuffled",
+        beside={"other": folder / "smaller"},
         max_new_tokens=12,
         speculative_tokens=3,
     )
@@ -59,7 +61,10 @@ def test_the_report_has_every_figure(report: EvaluationReport) -> None:
     assert figures["sampled_acceptance_length"] >= 1.0
     assert figures["tokens_per_s"]["1"] > 0 < figures["tokens_per_s_alone"]["1"]
     assert figures["prompts"] == 2
-    assert set(report.floors) == {"untrained", "shuffled states"}
+    assert set(figures["floors"]) == {"untrained", "shuffled states"}
+    assert set(figures["beside"]) == {"other"}
+    assert figures["beside"]["other"] >= 1.0
+    assert figures["identical"] == figures["identical_alone"] == {"1": 1.0}
     assert figures["floor_acceptance_length"] == pytest.approx(
         max(floor.total.length for floor in report.floors.values()), abs=1e-4
     )
@@ -97,14 +102,17 @@ def test_a_draft_that_changes_the_output_is_found(
     report = evaluate(request_, Progress())
     assert [(d.place, d.position) for d in report.divergences] == [("data.jsonl:2", 4)]
     assert not report.lossless
+    assert report.identical == {1: 0.5}
+    assert as_json(report)["identical"] == {"1": 0.5}
 
 
 def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest) -> None:
     with pytest.raises(InputError, match="is gone"):
         evaluate(replace(request_, model=folder / "nowhere"), Progress())
-    export(folder / "model", 50, folder / "smaller")
     with pytest.raises(InputError, match="another shape"):
         evaluate(replace(request_, shuffled=folder / "smaller"), Progress())
+    with pytest.raises(InputError, match="is the name of a floor"):
+        evaluate(replace(request_, beside={"untrained": folder / "smaller"}), Progress())
     other = make_llama(folder / "other", 30)
     with pytest.raises(InputError, match=r"is no draft of .*: their sizes differ"):
         evaluate(replace(request_, model=other), Progress())

@@ -11,7 +11,7 @@ from eagle3.store.reader import StoreReader
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.data import BatchLoader, fill_batch, packed_documents
 from eagle3.training.packing import Document
-from eagle3.training.parallel import add_noise
+from eagle3.training.parallel import add_noise, shuffle_states
 from eagle3.training.samples import SampleSet, split_samples
 from eagle3.training.shift import counted_rows
 from tests.unit.training.tiny_run import CAPTURE_POINTS, VOCAB_SIZE, make_states, make_world
@@ -105,6 +105,32 @@ def test_noise_follows_from_seed_and_batch(samples: SampleSet) -> None:
     first, again = noisy(samples, 1, 2), noisy(samples, 1, 2)
     assert torch.equal(first.hidden_states_TLH, again.hidden_states_TLH)
     for other in (noisy(samples, 1, 3), noisy(samples, 2, 2)):
+        assert not torch.equal(first.hidden_states_TLH, other.hidden_states_TLH)
+
+
+def shuffled(samples: SampleSet, seed: int, number: int) -> PackedBatch:
+    batch = fill_batch(samples, (Document(0, 0, 8), Document(1, 0, 8)), 20)
+    shuffle_states(batch, seed, number)
+    return batch
+
+
+def test_shuffling_deals_the_fused_states_to_other_rows(samples: SampleSet) -> None:
+    plain = fill_batch(samples, (Document(0, 0, 8), Document(1, 0, 8)), 20)
+    batch = shuffled(samples, 0, 0)
+    before, after = plain.hidden_states_TLH, batch.hidden_states_TLH
+    assert torch.equal(after[:, -1], before[:, -1])
+    assert torch.equal(batch.input_ids_T, plain.input_ids_T)
+    assert not torch.equal(after[:16], before[:16])
+    # Each row's three states go together, and padding has no part in it.
+    rows, dealt = before[:, :-1].flatten(1), after[:, :-1].flatten(1)
+    assert torch.equal(dealt[16:], rows[16:])
+    assert sorted(dealt[:16].tolist()) == sorted(rows[:16].tolist())
+
+
+def test_shuffling_follows_from_seed_and_batch(samples: SampleSet) -> None:
+    first, again = shuffled(samples, 1, 2), shuffled(samples, 1, 2)
+    assert torch.equal(first.hidden_states_TLH, again.hidden_states_TLH)
+    for other in (shuffled(samples, 1, 3), shuffled(samples, 2, 2)):
         assert not torch.equal(first.hidden_states_TLH, other.hidden_states_TLH)
 
 

@@ -53,6 +53,17 @@ def test_a_draft_learns_and_is_exported(world: Path) -> None:
     assert read_settings(out / CONFIG)["run"]["out"] == str(out)
 
 
+def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
+    """The tiny target's next token follows from the token that the draft is fed, too."""
+    real = run_training(tiny_config(world, max_steps=40))
+    shuffled = run_training(
+        into(tiny_config(world, max_steps=40, shuffle_states=True), world / "shuffled")
+    )
+    assert real is not None
+    assert shuffled is not None
+    assert real.after > shuffled.after + 0.1
+
+
 def test_the_exported_weights_are_those_of_the_best_checkpoint(world: Path) -> None:
     report = run_training(tiny_config(world, keep_checkpoints=9))
     assert report is not None
@@ -79,6 +90,8 @@ def test_the_same_run_gives_the_same_bytes(world: Path) -> None:
     [
         {"seed": 1},
         {"noise": 0.1},
+        {"shuffle_states": True},
+        {"norm_before_residual": True},
         {"ema": 0.9},
         {"optimizer": "muon"},
         {"schedule": "linear"},

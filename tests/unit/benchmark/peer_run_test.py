@@ -1,0 +1,70 @@
+"""speculators' own trainer runs on a store of ours, and what it makes is a draft like ours."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from eagle3.benchmark.training.peer_run import PeerRun, train_peer_draft
+from eagle3.draft.export import load_draft
+from eagle3.draft.provenance import PROVENANCE
+from eagle3.errors import InputError, StoreError
+from tests.unit.training.tiny_run import make_world, run_training, tiny_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it compiles does not compile for a CPU."""
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> PeerRun:
+    """After a training of twelve steps; 128 rows are what its attention needs on a CPU."""
+    world = make_world(tmp_path)
+    run_training(tiny_config(world, tokens_per_step=128))
+    return PeerRun(
+        run=world / "out",
+        out=world / "peer",
+        learning_rate=None,
+        unroll_steps=2,
+        unroll_decay=1.0,
+        feed="argmax",
+        noise=0.05,
+        norm_before_residual=True,
+    )
+
+
+def test_it_trains_as_many_steps_and_is_exported(request_: PeerRun) -> None:
+    report = train_peer_draft(request_, CPU)
+    assert (report.version, report.steps) == ("0.3.0", 12)
+    ours, theirs = load_draft(request_.run / "draft"), load_draft(report.draft)
+    assert theirs.config == replace(ours.config, norm_before_residual=True)
+    assert torch.equal(theirs.d2t, ours.d2t)
+    assert not torch.equal(theirs.fc.weight, ours.fc.weight)
+    # Its head is trained with the rest, ours was not.
+    assert not torch.equal(theirs.lm_head.weight, ours.lm_head.weight)
+    provenance = json.loads((report.draft / PROVENANCE).read_text())
+    assert provenance["training"]["speculators"] == "0.3.0"
+    assert [path.name for path in request_.out.parent.iterdir() if "peer" in path.name] == ["peer"]
+
+
+def test_it_learns(request_: PeerRun) -> None:
+    short = train_peer_draft(request_, CPU)
+    run = request_.run.with_name("longer")
+    run_training(tiny_config(request_.run.parent, tokens_per_step=128, out=str(run), max_steps=40))
+    long = train_peer_draft(replace(request_, run=run, out=run.with_name("peer-longer")), CPU)
+    assert long.loss < 0.8 * short.loss
+
+
+def test_what_it_is_given_must_be_a_run_and_an_empty_folder(request_: PeerRun) -> None:
+    with pytest.raises(InputError, match=r"is not the folder of a training: no config.yaml"):
+        train_peer_draft(replace(request_, run=request_.run.parent), CPU)
+    request_.out.mkdir()
+    (request_.out / "thesis.tex").touch()
+    with pytest.raises(StoreError, match="is not empty"):
+        train_peer_draft(request_, CPU)
