@@ -71,7 +71,10 @@ class DataConfig:
     ] = 3600.0
     delete_after_use: Annotated[
         bool,
-        Help("With --follow: remove shards from --store when a checkpoint needs them no more."),
+        Help(
+            "With --follow: remove shards from --store that the newest checkpoint has behind it.",
+            free=True,
+        ),
     ] = False
     noise: Annotated[
         Amount, Help("Uniform noise from -X to X on the fused states, never on the teacher's.")

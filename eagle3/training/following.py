@@ -61,9 +61,9 @@ class Following:
         self._store = plan.training.store
         self._timeout_s = plan.config.data.follow_timeout
         self._held_out = frozenset(plan.validation.ids)
-        self._events: list[Event] = processes.tell(order.read() if processes.is_first else [])
-        self._known = {event.id for event in self._events if isinstance(event, IndexEntry)}
+        self._events: list[Event] = []
         self._taken = 0  # of the events
+        self._known: set[str] = set()
         self._entries: list[IndexEntry] = []
         self._ids: list[str] = []
         self._lengths: list[int] = []
@@ -74,6 +74,7 @@ class Following:
         self.samples = SampleSet(self._store, self._ids)
         # In the steps that are not handed out again.
         self.tokens_before = 0
+        self._add(processes.tell(order.read() if processes.is_first else []))
 
     def steps(self, first: int, stop: StopRequest) -> Iterator[tuple[Packed, ...] | None]:
         """The batches of each step from number `first` on; waits where none is there yet.
@@ -152,7 +153,6 @@ class Following:
             self._entries.append(event)
             self._ids.append(event.id)
             self._lengths.append(event.length)
-            self._unused[event.shard] += event.length
             yield len(self._ids) - 1
 
     def _wait(self, stop: StopRequest) -> None:
@@ -171,9 +171,16 @@ class Following:
                 if look == 0 and self._processes.is_first:
                     waiting.enter_context(self._progress.waiting(self._describe_wait()))
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
-        self._events += events
+        self._add(events)
         if not self._processes.is_first:
             self._see(events)
+
+    def _add(self, events: list[Event]) -> None:
+        self._events += events
+        for event in events:
+            if isinstance(event, IndexEntry):
+                self._known.add(event.id)
+                self._unused[event.shard] += event.length
 
     def _look(self) -> list[Event]:
         """What is new, in the first process, and noted; nothing where nothing is."""
@@ -183,11 +190,14 @@ class Following:
             for entry in self._store.entries.values()
             if entry.id not in self._known and entry.id not in self._held_out
         ]
-        if events:
-            self._known |= {entry.id for entry in events if isinstance(entry, IndexEntry)}
-        elif self._store.is_complete:
+        if not events and self._store.is_complete:
             events = [Mark.END]
-        elif self._removes and self._extraction_waits and self._samples_since_the_last_mark:
+        elif (
+            not events
+            and self._removes
+            and self._extraction_waits
+            and self._samples_since_the_last_mark
+        ):
             events = [Mark.WAIT]
         if events:
             self._order.append(events)

@@ -14,7 +14,7 @@ import psutil
 
 from eagle3.engine.architecture import read_architecture
 from eagle3.store.reader import StoreReader
-from tests.endurance.extraction import start_extraction
+from tests.integration.commands import start_command
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -38,7 +38,7 @@ def measure(model: str, tokens: int, length: int, rows: int) -> None:
         data, out = Path(folder, "data.jsonl"), Path(folder, "out")
         _write_data(data, read_architecture(Path(model)).vocab_size, tokens, length)
         arguments = ["--model", model, "--data", str(data), "--out", str(out)]
-        process = start_extraction([*arguments, "--shard-size", "64MiB"], stderr=None)
+        process = start_command("extract", [*arguments, "--shard-size", "64MiB"], stderr=None)
         looks = _watch(process, out)
         if process.returncode:
             sys.exit(process.returncode)
