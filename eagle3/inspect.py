@@ -94,6 +94,7 @@ def _as_json(report: "InspectionReport") -> str:
         "stack": report.manifest.stack.name,
         "target": report.manifest.target.path,
         "quarantined": report.quarantined,
+        "used": report.used,
         "points": [asdict(point) for point in report.points],
         "sample": entry and {**asdict(entry), "supervised": sample and sum(sample.loss_mask)},
         "verified": report.verification and asdict(report.verification),

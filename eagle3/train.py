@@ -93,7 +93,7 @@ def train(
             progress = Progress() if processes.is_first else _Silence()
             config = _read_config(config_file, flags, processes)
             progress.say(f"train: a draft from {config.data.store} into {config.run.out}")
-            plan = prepare_training(config, processes)
+            plan = prepare_training(config, processes, progress)
             _announce(plan, progress)
             if dry_run:
                 result = _describe_needs(plan, processes, as_json=as_json)
@@ -138,12 +138,17 @@ def _path(path: str | None) -> Any:
 
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     training, validation, draft = plan.training, plan.validation, plan.draft
-    if not training.store.is_complete:
-        progress.say(f"data: {training.store.folder} is not complete; extract goes on with it")
-    progress.say(
-        f"data: {len(training.ids):,} samples, {training.tokens:,} tokens; "
-        f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
-    )
+    held_out = f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
+    if plan.follows:
+        store, dataset = training.store, training.store.manifest.dataset
+        progress.say(
+            f"data: following {store.folder}: {len(store.ids):,} samples are there of "
+            f"{dataset.samples:,} to come, {dataset.tokens:,} tokens; {held_out}"
+        )
+    else:
+        if not training.store.is_complete:
+            progress.say(f"data: {training.store.folder} is not complete; extract goes on with it")
+        progress.say(f"data: {len(training.ids):,} samples, {training.tokens:,} tokens; {held_out}")
     progress.say(
         f"draft: hidden {draft.hidden_size}, points {', '.join(map(str, draft.capture_points))}, "
         f"vocabulary {draft.draft_vocab_size:,} of {draft.vocab_size:,}, which covers "

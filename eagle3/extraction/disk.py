@@ -37,14 +37,23 @@ class DiskPlan:
 
 
 def plan_disk(
-    samples: Sequence[Sample], manifest: Manifest, store: Path, shard_bytes: int, *, begun: bool
+    samples: Sequence[Sample],
+    manifest: Manifest,
+    store: Path,
+    shard_bytes: int,
+    *,
+    begun: bool,
+    budget: int | None = None,
 ) -> DiskPlan:
     """What the states of `samples` need in the folder `store`, which may not exist yet.
 
     `begun` says that samples of this run are there already: then its layers and its dataset are
-    settled. Raises StoreError where the states do not fit, with what would.
+    settled. With a `budget` of bytes, no more than that is needed at a time. Raises StoreError
+    where the states do not fit, with what would.
     """
-    needed = _bytes_needed(samples, manifest, len(manifest.capture_points), shard_bytes)
+    needed = bytes_needed(samples, manifest, shard_bytes)
+    if budget is not None:
+        needed = min(needed, budget)
     free = _bytes_free(store)
     if needed <= free:
         return DiskPlan(needed, free, _measured_rate(store))
@@ -67,13 +76,11 @@ def _smaller(
     points = len(manifest.capture_points)
     if not begun:
         for fewer in range(points - 1, 0, -1):
-            size = _bytes_needed(samples, manifest, fewer, shard_bytes)
+            size = bytes_needed(samples, manifest, shard_bytes, fewer)
             if size <= free:
                 smaller.append(f"{fewer} of the {points} --layers ({readable_size(size)})")
                 break
-        sizes = accumulate(
-            _bytes_needed([sample], manifest, points, shard_bytes) for sample in samples
-        )
+        sizes = accumulate(bytes_needed([sample], manifest, shard_bytes) for sample in samples)
         fitting = sum(size <= free for size in sizes)
         if fitting:
             smaller.append(f"--limit {fitting} of the {len(samples):,} samples")
@@ -83,14 +90,14 @@ def _smaller(
     return smaller or ["free some space"]
 
 
-def _bytes_needed(
-    samples: Sequence[Sample], manifest: Manifest, points: int, shard_bytes: int
+def bytes_needed(
+    samples: Sequence[Sample], manifest: Manifest, shard_bytes: int, points: int | None = None
 ) -> int:
-    """With `points` of the manifest's capture points."""
+    """Bytes on disk of `samples`, with `points` of the manifest's capture points or all."""
     if not samples:
         return 0
     tokens = sum(len(sample.input_ids) for sample in samples)
-    dropped = len(manifest.capture_points) - points
+    dropped = len(manifest.capture_points) - points if points is not None else 0
     tensors = manifest.states_bytes(tokens) - tokens * dropped * manifest.hidden_size * 2
     shards = 1 + tensors // shard_bytes
     return tensors + len(samples) * _OVERHEAD_BYTES_PER_SAMPLE + shards * _OVERHEAD_BYTES_PER_SHARD

@@ -14,6 +14,7 @@ from eagle3.extraction.disk import DiskPlan
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.extraction.request import ExtractionRequest
+from eagle3.extraction.rounds import Rounds, check_budget
 from eagle3.extraction.run import Rules, run_extraction
 from eagle3.extraction.sanity import check_choices
 from eagle3.extraction.size import readable_size
@@ -48,6 +49,7 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
 
     Raises InputError, EngineError or StoreError; nothing is written before the target runs.
     """
+    check_budget(request)
     plan = plan_extraction(request)
     _announce(plan, request, progress)
     if plan.missing and request.preflight:
@@ -63,6 +65,8 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
         progress.say(
             f"out: samples set aside as unfit: {len(store.quarantined):,}, see quarantine.jsonl"
         )
+    if store.used:
+        progress.say(f"out: samples used by training and removed: {len(store.used):,}")
     return ExtractionReport(
         samples=len(store.ids),
         tokens=tokens,
@@ -85,7 +89,8 @@ def _tell_what_is_safe(
     plan: ExtractionPlan, request: ExtractionRequest, progress: Progress
 ) -> None:
     if (plan.store / MANIFEST).exists():
-        committed = len(StoreReader(request.out).ids)
+        store = StoreReader(request.out)
+        committed = len(store.ids) + len(store.used)
         progress.say(
             f"out: {committed:,} of {plan.manifest.dataset.samples:,} samples are committed; "
             "the same command goes on from there"
@@ -108,17 +113,19 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
             progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
         ):
             began = time.monotonic()
-            run_extraction(
-                plan.missing,
-                plan.manifest,
-                rules,
-                engine,
-                store,
-                on_done=lambda samples: bar.advance(
-                    samples=len(samples), tokens=sum(len(sample.input_ids) for sample in samples)
-                ),
-            )
-            return tokens / (time.monotonic() - began)
+            rounds = Rounds(plan, request, progress)
+            for samples in rounds:
+                run_extraction(
+                    samples,
+                    plan.manifest,
+                    rules,
+                    engine,
+                    store,
+                    on_done=lambda done: bar.advance(
+                        samples=len(done), tokens=sum(len(sample.input_ids) for sample in done)
+                    ),
+                )
+            return tokens / (time.monotonic() - began - rounds.waited)
 
 
 def _prefetch(request: ExtractionRequest, progress: Progress) -> AbstractContextManager[object]:

@@ -47,7 +47,9 @@ def parse_layers(
         ) from None
 
 
-def parse_size(context: click.Context, option: click.Parameter, value: str) -> int:
+def parse_size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
     match = re.fullmatch(r"(\d+)\s*([KMGT]iB|[kMGT]B|)", value)
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if not size:
@@ -128,6 +130,13 @@ _OPTIONS = (
         default="1GiB",
         metavar="SIZE",
         help="Size of a shard, such as 256MiB; what a shard holds is committed together.",
+    ),
+    click.option(
+        "--disk-budget",
+        callback=parse_size,
+        metavar="SIZE",
+        show_default="none",
+        help="Shards that may lie there at a time; then wait until training removes some.",
     ),
     click.option(
         "--ring-size",

@@ -83,6 +83,7 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         store,
         request.shard_bytes,
         begun=any(sample.id in done for sample in planned.samples),
+        budget=request.disk_budget,
     )
     return ExtractionPlan(
         architecture,

@@ -22,6 +22,8 @@ class ExtractionRequest:
     do with states that no healthy target gives, and `command` the command line, for the manifest.
     `preflight`: the checks before the load decide whether there is one. `prefetch`: the weights are
     fetched into the page cache while the target starts.
+    `disk_budget`: bytes of shards that may lie in the folder at a time; then the run waits until
+    training has removed some.
     `ring_bytes` and `step_timeout_s` are those of the engine.
     """
 
@@ -45,6 +47,7 @@ class ExtractionRequest:
     command: str
     preflight: bool = True
     prefetch: bool = False
+    disk_budget: int | None = None
     ring_bytes: int = DEFAULT_RING_BYTES
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
 

@@ -60,6 +60,7 @@ class InspectionReport:
     is_complete: bool
     lengths: Histogram
     quarantined: dict[str, int]
+    used: int
     points: list[PointStatistics]
     entry: IndexEntry | None
     sample: Sample | None
@@ -93,6 +94,7 @@ def inspect_store(
         is_complete=store.is_complete,
         lengths=make_histogram(entry.length for entry in store.entries.values()),
         quarantined=count_faults(store.quarantined.values()),
+        used=len(store.used),
         points=[] if damaged else measure_points(store, ids),
         entry=entry,
         sample=store.read(entry.id)[0] if entry and not damaged else None,

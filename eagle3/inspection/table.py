@@ -71,6 +71,8 @@ def summary_rows(report: InspectionReport) -> dict[str, str]:
         "set aside": aside or "none",
         "command": manifest.command,
     }
+    if report.used:
+        rows["used"] = f"{report.used:,} samples more, removed by training"
     if report.merged_parts:
         rows["parts"] = f"{report.merged_parts:,}, merged now"
     elif report.parts:

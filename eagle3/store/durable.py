@@ -29,6 +29,18 @@ def write_file(path: Path, content: bytes) -> None:
     partial.rename(path)
 
 
+def append_lines(path: Path, lines: bytes) -> None:
+    """Appends whole lines, and makes them last; `sync_folder` makes a new file last."""
+    with path.open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        # What a kill left of a line would swallow the next one.
+        file.truncate(content.rfind(b"\n") + 1)
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_at(descriptor: int, content: Buffer, position: int) -> None:
     """Writes all of `content`; one call of the system takes 2 GiB at most, or less if it likes."""
     rest = memoryview(content).cast("B")

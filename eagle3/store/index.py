@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from eagle3.errors import StoreError
 from eagle3.store.durable import write_file
@@ -36,6 +36,10 @@ class IndexEntry:
     def within(self, part: str) -> "IndexEntry":
         """The same entry, as seen from the folder that holds the folder `part`."""
         return replace(self, shard=sys.intern(f"{part}/{self.shard}"))
+
+    def outside(self) -> "IndexEntry":
+        """The same entry, as seen from the folder in which its shard lies."""
+        return replace(self, shard=sys.intern(PurePath(self.shard).name))
 
 
 def read_index(folder: Path) -> dict[str, IndexEntry]:

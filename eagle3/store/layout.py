@@ -1,6 +1,7 @@
 """The names of the files in a store's folder and of the tensors in a shard."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 HIDDEN_STATES = "hidden_states"
@@ -20,7 +21,7 @@ def journal_path(shard: Path) -> Path:
     return shard.with_suffix(".journal")
 
 
-def next_shard_number(folder: Path) -> int:
-    """The first number that no shard in `folder`, committed or in work, has had."""
-    numbers = (_SHARD.match(path.name) for path in folder.iterdir())
+def next_shard_number(names: Iterable[str]) -> int:
+    """The first number that no shard in `names`, committed or in work, has had."""
+    numbers = map(_SHARD.match, names)
     return max((int(number[1]) + 1 for number in numbers if number), default=0)

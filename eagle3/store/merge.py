@@ -9,6 +9,7 @@ from eagle3.store.manifest import MANIFEST
 from eagle3.store.part import part_folders
 from eagle3.store.quarantine import QUARANTINE, append_quarantine, read_quarantine
 from eagle3.store.reader import StoreReader
+from eagle3.store.used import USED, append_used, read_used
 from eagle3.store.writer import StoreWriter
 
 
@@ -31,7 +32,10 @@ def merge_parts(folder: Path) -> int:
 
 def _adopt(store: StoreWriter, folder: Path, part: Path) -> None:
     by_shard: dict[str, list[IndexEntry]] = defaultdict(list)
+    used = read_used(part)
     for entry in read_index(part).values():
+        if entry.id in used:
+            continue
         by_shard[entry.shard].append(entry)
     for shard, entries in by_shard.items():
         if any(entry.id not in store.committed for entry in entries):
@@ -40,12 +44,14 @@ def _adopt(store: StoreWriter, folder: Path, part: Path) -> None:
     news = [entry for key, entry in read_quarantine(part).items() if key not in known]
     if news:
         append_quarantine(folder, news)
+    if used:
+        append_used(folder, used.values())
 
 
 def _remove(part: Path) -> None:
     """Removes the folder so that, at each moment, what is left of it is a store."""
     try:
-        for name in (INDEX, QUARANTINE):
+        for name in (INDEX, QUARANTINE, USED):
             (part / name).unlink(missing_ok=True)
         for path in part.iterdir():
             if path.name != MANIFEST:

@@ -12,6 +12,7 @@ from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import Part, part_folders
 from eagle3.store.quarantine import QuarantineEntry, read_quarantine
 from eagle3.store.shard import Shard
+from eagle3.store.used import read_used
 
 # Begins the name of a file that only tries the folder. Where a file system cannot make one without
 # a name (FUSE, some network ones), a kill at that moment leaves it.
@@ -20,17 +21,19 @@ _PROBE = ".eagle3-probe-"
 
 @dataclass
 class Holdings:
-    """`committed` and `quarantined` samples by id, and those that a killed run left whole.
+    """`committed`, `quarantined` and `used` samples by id, and those that a killed run left whole.
 
-    The leftovers are committed as soon as a StoreWriter opens the folder.
+    Used samples that the index names are among the committed ones, too. The leftovers are
+    committed as soon as a StoreWriter opens the folder.
     """
 
     committed: dict[str, IndexEntry] = field(default_factory=dict)
     quarantined: dict[str, QuarantineEntry] = field(default_factory=dict)
+    used: dict[str, IndexEntry] = field(default_factory=dict)
     leftovers: dict[str, IndexEntry] = field(default_factory=dict)
 
     def __contains__(self, sample_id: str) -> bool:
-        found = (self.committed, self.quarantined, self.leftovers)
+        found = (self.committed, self.quarantined, self.used, self.leftovers)
         return any(sample_id in samples for samples in found)
 
 
@@ -49,6 +52,7 @@ def plan_store(folder: Path, manifest: Manifest, part: Part | None = None) -> Ho
     for store in (folder, *part_folders(folder)):
         holdings.committed |= present_entries(store)
         holdings.quarantined |= read_quarantine(store)
+        holdings.used |= read_used(store)
     for shard in shards_in_work((part or Part()).folder(folder)):
         holdings.leftovers |= {entry.id: entry for entry in whole_samples(shard)}
     return holdings
@@ -67,13 +71,31 @@ def check_folder(folder: Path, manifest: Manifest) -> None:
 
 
 def present_entries(folder: Path) -> dict[str, IndexEntry]:
-    """The index without the samples of removed shards. StoreError where a shard is damaged."""
+    """The index without the samples of removed shards, unless those were used.
+
+    StoreError where a shard is damaged.
+    """
     entries = read_index(folder)
     shards = {entry.shard for entry in entries.values()}
-    missing = {name for name in shards if not (folder / name).exists()}
-    for name in shards - missing:
-        Shard(folder / name)
-    return {key: entry for key, entry in entries.items() if entry.shard not in missing}
+    missing = {name for name in shards if not _is_there(folder / name)}
+    used = read_used(folder)
+    return {
+        key: entry for key, entry in entries.items() if entry.shard not in missing or key in used
+    }
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a whole shard. StoreError where it is damaged."""
+    if not path.exists():
+        return False
+    try:
+        Shard(path)
+    except StoreError:
+        # Training may have used and removed it between the two.
+        if path.exists():
+            raise
+        return False
+    return True
 
 
 def _check_nothing_else_is_there(folder: Path, parts: list[Path]) -> None:

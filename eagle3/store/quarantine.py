@@ -1,13 +1,13 @@
 """Samples whose states were unfit, set aside: they are done, and not in the store."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eagle3.errors import StoreError
+from eagle3.store.durable import append_lines
 
 QUARANTINE = "quarantine.jsonl"
 
@@ -39,14 +39,8 @@ def read_quarantine(folder: Path) -> dict[str, QuarantineEntry]:
 
 def append_quarantine(folder: Path, entries: Iterable[QuarantineEntry]) -> None:
     """Sets samples aside at once and for good. Raises OSError."""
-    with (folder / QUARANTINE).open("a+b") as file:
-        file.seek(0)
-        content = file.read()
-        # What a kill left of a line would swallow the next one.
-        file.truncate(content.rfind(b"\n") + 1)
-        file.write(b"".join(json.dumps(asdict(entry)).encode() + b"\n" for entry in entries))
-        file.flush()
-        os.fsync(file.fileno())
+    lines = (json.dumps(asdict(entry)).encode() + b"\n" for entry in entries)
+    append_lines(folder / QUARANTINE, b"".join(lines))
 
 
 def count_faults(entries: Iterable[QuarantineEntry]) -> dict[str, int]:

@@ -1,22 +1,24 @@
 """Reads a store, and believes nothing that it has not checked."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
-from eagle3.store.index import IndexEntry, read_index
+from eagle3.store.index import INDEX, IndexEntry, read_index
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import part_folders
-from eagle3.store.quarantine import QuarantineEntry, read_quarantine
+from eagle3.store.quarantine import QUARANTINE, QuarantineEntry, read_quarantine
 from eagle3.store.sample import Sample
 from eagle3.store.shard import Shard
+from eagle3.store.used import USED, read_used
 
 # A process may have 65,530 mappings, and a store of 300 TB has 300,000 shards.
 _OPEN_SHARDS = 256
+_FILES = (MANIFEST, INDEX, QUARANTINE, USED)
 
 
 class StoreReader:
@@ -30,10 +32,12 @@ class StoreReader:
     manifest: Manifest
     entries: Mapping[str, IndexEntry]
     quarantined: Mapping[str, QuarantineEntry]
+    used: Mapping[str, IndexEntry]
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries = {}
+        self._state: tuple[object, ...] | None = None
         self.refresh()
         self._shards: OrderedDict[str, Shard] = OrderedDict()
 
@@ -41,13 +45,20 @@ class StoreReader:
         """Sees what was committed since it last looked, as while an extraction still runs.
 
         Returns the ids that are new, in the order in which they were committed. All of the index
-        is read again. `is_complete` then tells whether more is to come.
+        is read again if it has changed. `is_complete` then tells whether more is to come.
         """
         parts = tuple(part.name for part in part_folders(self.folder))
+        state = tuple(
+            _state_of(self.folder / part / name) for part in ("", *parts) for name in _FILES
+        )
+        if state == self._state:
+            return ()
         self.manifest = _common_manifest(self.folder, parts)
-        entries = _read_entries(self.folder, parts)
+        indexed = _read_entries(self.folder, parts, read_index)
+        self.used = _read_entries(self.folder, parts, read_used)
+        entries = {key: entry for key, entry in indexed.items() if key not in self.used}
         new = tuple(sample_id for sample_id in entries if sample_id not in self.entries)
-        self.parts, self.entries = parts, entries
+        self.parts, self.entries, self._state = parts, entries, state
         self.quarantined = {
             entry.id: entry
             for part in ("", *parts)
@@ -71,16 +82,21 @@ class StoreReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the committed samples' shards."""
-        try:
-            return sum((self.folder / name).stat().st_size for name in self.shards)
-        except OSError as error:
-            raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
+        """Bytes of the committed samples' shards, without those that are removed meanwhile."""
+        size = 0
+        for name in self.shards:
+            try:
+                size += (self.folder / name).stat().st_size
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
+        return size
 
     @property
     def is_complete(self) -> bool:
-        """Whether every sample of the dataset is committed, or set aside as unfit."""
-        done = self.entries.keys() | self.quarantined.keys()
+        """Whether every sample of the dataset is committed, set aside as unfit, or used."""
+        done = self.entries.keys() | self.quarantined.keys() | self.used.keys()
         return len(done) == self.manifest.dataset.samples
 
     def find(self, beginning: str) -> str:
@@ -126,6 +142,10 @@ class StoreReader:
             self._shards.popitem(last=False)
         return shard
 
+    def forget(self, name: str) -> None:
+        """Lets go of a shard: the space of a removed file is free once nobody has it mapped."""
+        self._shards.pop(name, None)
+
     def _open_shard(self, name: str) -> Shard:
         shard = Shard(self.folder / name)
         layout, manifest = shard.layout, self.manifest
@@ -145,6 +165,15 @@ class StoreReader:
         )
 
 
+def _state_of(path: Path) -> object:
+    """Differs when the file has changed."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _common_manifest(folder: Path, parts: tuple[str, ...]) -> Manifest:
     stores = [store for store in ("", *parts) if (folder / store / MANIFEST).exists()]
     manifest = read_manifest(folder / stores[0] if stores else folder)
@@ -158,10 +187,12 @@ def _common_manifest(folder: Path, parts: tuple[str, ...]) -> Manifest:
     return manifest
 
 
-def _read_entries(folder: Path, parts: tuple[str, ...]) -> dict[str, IndexEntry]:
-    entries = read_index(folder)
+def _read_entries(
+    folder: Path, parts: tuple[str, ...], read: Callable[[Path], dict[str, IndexEntry]]
+) -> dict[str, IndexEntry]:
+    entries = read(folder)
     for part in parts:
-        for entry in read_index(folder / part).values():
+        for entry in read(folder / part).values():
             # A sample that a part and the whole both have is there once.
             entries.setdefault(entry.id, entry.within(part))
     return entries

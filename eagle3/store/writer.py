@@ -26,6 +26,7 @@ from eagle3.store.quarantine import (
 )
 from eagle3.store.sample import Sample
 from eagle3.store.shard_writer import ShardWriter, cut_partial
+from eagle3.store.used import read_used
 
 
 class StoreWriter:
@@ -83,9 +84,9 @@ class StoreWriter:
 
     def begin(self, samples: Sequence[Sample]) -> ShardWriter:
         """Plans a shard of `samples`, in this order, and makes its file."""
-        final = self._folder / shard_name(next_shard_number(self._folder))
         manifest = self._manifest
         with self._explained():
+            final = self._next_shard()
             shard = ShardWriter(final, samples, manifest.capture_points, manifest.hidden_size)
         self._shards.append(shard)
         return shard
@@ -135,13 +136,19 @@ class StoreWriter:
 
     def adopt(self, shard: Path, entries: Iterable[IndexEntry]) -> None:
         """Takes over a committed shard of another folder, with its `entries`, under a new name."""
-        final = self._folder / shard_name(next_shard_number(self._folder))
-        renamed = [dataclasses.replace(entry, shard=final.name) for entry in entries]
         with self._explained():
+            final = self._next_shard()
+            renamed = [dataclasses.replace(entry, shard=final.name) for entry in entries]
             lines = b"".join(entry.to_line() for entry in renamed)
             write_file(journal_path(final), lines)
             link_or_copy(shard, partial_path(final))
             self._commit(final, renamed)
+
+    def _next_shard(self) -> Path:
+        """A name that no shard has or had. Files first: what is removed is noted before."""
+        names = [path.name for path in self._folder.iterdir()]
+        names += [entry.shard for entry in read_used(self._folder).values()]
+        return self._folder / shard_name(next_shard_number(names))
 
     def _awaiting(self, sample: Sample) -> ShardWriter:
         for shard in tuple(self._shards):
@@ -183,13 +190,14 @@ class StoreWriter:
             partial.unlink()
 
     def _write_counts(self) -> None:
-        entries = self._index.entries.values()
-        shards = {entry.shard for entry in entries}
+        shards = {entry.shard: self._size(entry.shard) for entry in self._index.entries.values()}
+        entries = [entry for entry in self._index.entries.values() if shards[entry.shard]]
+        sizes = list(filter(None, shards.values()))
         counts = Counts(
             samples=len(entries),
             tokens=sum(entry.length for entry in entries),
-            shards=len(shards),
-            bytes=sum((self._folder / name).stat().st_size for name in shards),
+            shards=len(sizes),
+            bytes=sum(sizes),
             quarantined=count_faults(read_quarantine(self._folder).values()),
         )
         manifest = read_manifest(self._folder)
@@ -197,6 +205,13 @@ class StoreWriter:
             counted = dataclasses.replace(manifest, counts=counts)
             write_file(self._folder / MANIFEST, counted.to_json().encode())
             sync_folder(self._folder)
+
+    def _size(self, shard: str) -> int:
+        """Bytes of the file, 0 where it was used and removed."""
+        try:
+            return (self._folder / shard).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _open_folder(self, opened: contextlib.ExitStack) -> IndexWriter:
         folder = self._folder

@@ -59,6 +59,23 @@ class DataConfig:
         Literal["split", "refuse"],
         Help("Samples longer than a batch: go on as a further document, or are an error."),
     ] = "split"
+    follow: Annotated[
+        bool,
+        Help(
+            "Train while extract still writes: one pass, in the order of its commits. None of "
+            "--store are held out."
+        ),
+    ] = False
+    follow_timeout: Annotated[
+        Positive, Help("Seconds without a new sample after which --follow gives up.", free=True)
+    ] = 3600.0
+    delete_after_use: Annotated[
+        bool,
+        Help(
+            "With --follow: remove shards from --store that the newest checkpoint has behind it.",
+            free=True,
+        ),
+    ] = False
     noise: Annotated[
         Amount, Help("Uniform noise from -X to X on the fused states, never on the teacher's.")
     ] = 0.0

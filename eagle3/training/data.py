@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 
@@ -99,16 +100,42 @@ class BatchLoader:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    def steps(self, packed: Iterable[Sequence[Packed]]) -> Iterator[StepBatches]:
-        """What each of `packed`, the batches of one step, holds; in its order."""
+    @overload
+    def steps(self, packed: Iterable[Sequence[Packed]]) -> Iterator[StepBatches]: ...
+
+    @overload
+    def steps(self, packed: Iterable[Sequence[Packed] | None]) -> Iterator[StepBatches | None]: ...
+
+    def steps(self, packed: Iterable[Sequence[Packed] | None]) -> Iterator[StepBatches | None]:
+        """What each of `packed`, the batches of one step, holds; in its order.
+
+        None is handed on after all that came before it. To wait for `packed` is to wait, too.
+        """
         ahead: deque[list[Future[PackedBatch]]] = deque()
-        for step in packed:
+        for step in self._timed(packed):
+            if step is None:
+                while ahead:
+                    yield self._next(ahead.popleft())
+                yield None
+                continue
             ahead.append([self._threads.submit(self._fill, documents) for documents in step])
             # One more than are read at a time, so that every thread always has work.
             if len(ahead) * len(step) > self._readers:
                 yield self._next(ahead.popleft())
         while ahead:
             yield self._next(ahead.popleft())
+
+    def _timed[Item](self, items: Iterable[Item]) -> Iterator[Item]:
+        iterator = iter(items)
+        while True:
+            began = time.monotonic()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self.waited += time.monotonic() - began
+            yield item
 
     def _fill(self, documents: Packed) -> PackedBatch:
         return fill_batch(self._samples, documents, self._capacity)

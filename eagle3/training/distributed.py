@@ -33,6 +33,14 @@ class Processes:
             distributed.all_reduce(tensor)
         return tensor
 
+    def tell[Value](self, value: Value) -> Value:
+        """The first process's `value`, in all of them."""
+        if self.count == 1:
+            return value
+        told = [value]
+        distributed.broadcast_object_list(told, src=0, device=torch.device("cpu"))
+        return told[0]
+
     def wait(self) -> None:
         """Returns when all processes are here."""
         if self.count > 1:

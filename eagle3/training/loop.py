@@ -12,7 +12,9 @@ import torch
 from eagle3.errors import Eagle3Error, InputError
 from eagle3.training.arithmetic import flops_per_token, peak_flops
 from eagle3.training.checkpoint import RunState, save_checkpoint
+from eagle3.training.data import BatchLoader, StepBatches
 from eagle3.training.distributed import Processes
+from eagle3.training.following import Following, StalledError, StoppedWaitingError
 from eagle3.training.log import Log, Record
 from eagle3.training.metrics import metrics_of
 from eagle3.training.optimizer import whole
@@ -26,7 +28,8 @@ from eagle3.training.trainer import Trainer
 class Loop:
     """Trains from `state` to the plan's last step, on this process as on all others.
 
-    `log` is None in all processes but the first.
+    `log` is None in all processes but the first. With `following`, the samples are its, and the
+    last step is the one after which no more come.
     """
 
     def __init__(
@@ -36,19 +39,27 @@ class Loop:
         state: RunState,
         log: Log | None,
         processes: Processes,
+        following: Following | None = None,
     ) -> None:
         self._plan = plan
         self._trainer = trainer
         self._state = state
         self._log = log
         self._processes = processes
+        self._following = following
+        # The newest checkpoint's step, and the tokens of this process's steps.
+        self._saved = state.step or None
+        self._tokens = 0
+        self._norm = torch.zeros(())
+        self._last_scheduled = 0.0
         self._meter = _Meter(plan, processes)
 
     def run(self) -> None:
         """Ends after the last step, validated and saved.
 
         A signal ends it earlier, with a checkpoint of that moment (see stop.py). Raises
-        Eagle3Error where the loss is not finite, and InputError where memory does not suffice.
+        Eagle3Error where the loss is not finite, InputError where memory does not suffice, and
+        StalledError, with a checkpoint, where samples do not come.
         """
         try:
             self._run()
@@ -62,52 +73,94 @@ class Loop:
     def _run(self) -> None:
         if self._state.step == 0:
             self._validate()
-        run = self._plan.config.run
-        with StopRequest() as stop, self._trainer.loader(self._plan.training) as loader:
+        samples = self._following.samples if self._following else self._plan.training
+        with StopRequest() as stop, self._trainer.loader(samples) as loader:
             self._meter.restart(loader.waited)
-            for data in loader.steps(self._own_batches()):
-                # One exchange a step between the hosts tells each what it must know of the others.
-                told = torch.tensor([data.tokens, stop.heard is not None])
-                told = self._processes.sum(torch.cat([data.counted_S, told]))
-                counted_S, (tokens, stopping) = told[:-2], told[-2:].tolist()
-                if stopping:
-                    self._save()
-                    stop.end(self._state.step)
-                step = self._state.step
-                sums_NS, norm = self._trainer.step(step, data, counted_S)
-                self._meter.add(sums_NS, tokens)
-                self._state = replace(self._state, step=step + 1, acceptance=None)
-                is_last = self._state.step == self._plan.steps
-                if is_last or self._state.step % run.log_every == 0:
-                    self._write(norm, loader.waited)
-                if is_last or self._state.step % run.checkpoint_every == 0:
-                    self._validate()
-                    self._save()
-                    self._meter.restart(loader.waited)
+            try:
+                for data in loader.steps(self._own_batches(stop)):
+                    if data is None:
+                        self._save(loader.waited)
+                    else:
+                        self._step(data, loader, stop)
+            except StalledError:
+                self._save(loader.waited)
+                raise
+            except StoppedWaitingError:
+                self._stop(loader, stop)
+            if self._saved != self._state.step:
+                self._validate()
+            self._save(loader.waited)
 
-    def _own_batches(self) -> Iterator[tuple[Packed, ...]]:
+    def _step(self, data: StepBatches, loader: BatchLoader, stop: StopRequest) -> None:
+        """One step, and what is due after it."""
+        # One exchange a step between the hosts tells each what it must know of the others.
+        told = torch.tensor([data.tokens, stop.heard is not None])
+        told = self._processes.sum(torch.cat([data.counted_S, told]))
+        counted_S, (tokens, stopping) = told[:-2], told[-2:].tolist()
+        if stopping:
+            self._stop(loader, stop)
+        self._last_scheduled = self._scheduled()
+        sums_NS, self._norm = self._trainer.step(
+            self._state.step, data, counted_S, self._last_scheduled
+        )
+        self._tokens += tokens
+        self._meter.add(sums_NS, tokens)
+        self._state = replace(self._state, step=self._state.step + 1, acceptance=None)
+        run = self._plan.config.run
+        if self._state.step % run.log_every == 0:
+            self._write(loader.waited)
+        if self._state.step % run.checkpoint_every == 0:
+            self._validate()
+            self._save(loader.waited)
+            self._meter.restart(loader.waited)
+
+    def _scheduled(self) -> float:
+        """The step of the plan whose learning rate the coming step has."""
+        if self._following is None:
+            return self._state.step
+        # How many steps there will be is not known, because not all of them are full.
+        before = self._following.tokens_before + self._tokens
+        return before / self._plan.config.data.tokens_per_step
+
+    def _stop(self, loader: BatchLoader, stop: StopRequest) -> None:
+        self._save(loader.waited)
+        stop.end(self._state.step)
+
+    def _own_batches(self, stop: StopRequest) -> Iterator[tuple[Packed, ...] | None]:
         """The batches that this process takes of each step that is left."""
         size = self._plan.batches_per_step
         each = size // self._processes.count
         begin = each * self._processes.rank
-        stream = batches_from(self._plan, size * self._state.step)
-        left = self._plan.steps - self._state.step
-        for step in itertools.islice(itertools.batched(stream, size, strict=False), left):
-            yield step[begin : begin + each]
+        for step in self._steps(stop):
+            yield step and step[begin : begin + each]
 
-    def _write(self, norm: torch.Tensor, waited: float) -> None:
+    def _steps(self, stop: StopRequest) -> Iterator[tuple[Packed, ...] | None]:
+        """All batches of each step that is left."""
+        size, first = self._plan.batches_per_step, self._state.step
+        left = self._plan.steps - first
+        if self._following is None:
+            stream = batches_from(self._plan, size * first)
+            yield from itertools.islice(itertools.batched(stream, size, strict=False), left)
+            return
+        for step in self._following.steps(first, stop):
+            if self._plan.config.schedule.max_steps is not None and left == 0:
+                return
+            left -= step is not None
+            yield step
+
+    def _write(self, waited: float) -> None:
         config, step = self._plan.config, self._state.step
         sums_NS, rates = self._processes.sum(self._meter.sums_NS), self._meter.take(waited)
         metrics = metrics_of(sums_NS)
         loss = metrics.total_loss(config.unroll.unroll_decay)
-        gradient_norm = whole(norm).item()
+        gradient_norm = whole(self._norm).item()
         if not math.isfinite(loss) or not math.isfinite(gradient_norm):
             raise Eagle3Error(
                 f"the loss is {loss} at step {step:,}, its gradient's norm {gradient_norm}: lower "
                 "--learning-rate, and begin again with another --out"
             )
         if self._log is not None:
-            share = rate_share(config.schedule, step - 1, self._plan.steps)
+            share = rate_share(config.schedule, self._last_scheduled, self._plan.steps)
             record = Record(
                 kind="train",
                 step=step,
@@ -128,11 +181,18 @@ class Loop:
             loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
             self._log.write(Record("validation", self._state.step, loss, metrics))
 
-    def _save(self) -> None:
-        run, groups = self._plan.config.run, self._trainer.state()
-        if self._processes.is_first:
-            save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
-        self._processes.wait()
+    def _save(self, waited: float) -> None:
+        """Saves what is new, its metrics first, and lets go of the samples behind it."""
+        if self._meter.has_steps:
+            self._write(waited)
+        if self._saved != self._state.step:
+            run, groups = self._plan.config.run, self._trainer.state()
+            if self._processes.is_first:
+                save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
+            self._processes.wait()
+            self._saved = self._state.step
+        if self._following:
+            self._following.let_go(self._state.step)
 
 
 class _Meter:
@@ -147,6 +207,7 @@ class _Meter:
         self.sums_NS = torch.zeros(())
         self._seconds = 0.0  # of all steps
         self._steps = 0
+        self._unwritten = 0
         self.restart(0.0)
 
     def restart(self, waited: float) -> None:
@@ -160,6 +221,12 @@ class _Meter:
         self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)
         self._tokens += tokens
         self._steps_since += 1
+        self._unwritten += 1
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether there are steps that no record has."""
+        return self._unwritten > 0
 
     def take(self, waited: float) -> dict[str, float | None]:
         """Rates since the last call or restart, as a record has them; begins anew."""
@@ -173,8 +240,9 @@ class _Meter:
         self._seconds += seconds
         self._steps += self._steps_since
         self.sums_NS = torch.zeros(())
+        self._unwritten = 0
         self.restart(waited)
         return rates
 
     def seconds_left(self, steps: int) -> float:
-        return steps * self._seconds / self._steps
+        return max(0, steps) * self._seconds / self._steps

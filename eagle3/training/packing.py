@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 # More open batches leave less padding: 32 leave about 1 % where documents are a tenth of a batch.
-_OPEN_BATCHES = 32
+OPEN_BATCHES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,13 @@ def documents_of(sample: int, length: int, capacity: int) -> Iterator[Document]:
         yield Document(sample, start, min(capacity, length - start))
 
 
-def pack(order: Iterable[int], lengths: Sequence[int], capacity: int) -> Iterator[Packed]:
+def pack(
+    order: Iterable[int], lengths: Sequence[int], capacity: int, most_open: int = OPEN_BATCHES
+) -> Iterator[Packed]:
     """Packs samples, in `order`, into batches of at most `capacity` rows.
 
     Best fit: a document goes into the open batch whose room it leaves smallest; where it fits into
-    none and enough are open, the fullest one is handed out. Whatever comes out depends on the
+    none and `most_open` are open, the fullest one is handed out. Whatever comes out depends on the
     arguments alone.
     """
     opened: list[_OpenBatch] = []
@@ -49,7 +51,7 @@ def pack(order: Iterable[int], lengths: Sequence[int], capacity: int) -> Iterato
             if place < len(opened):
                 batch = opened.pop(place)
             else:
-                if len(opened) == _OPEN_BATCHES:
+                if len(opened) == most_open:
                     yield tuple(opened.pop(0).documents)
                 batch = _OpenBatch(capacity, number, [])
                 number += 1

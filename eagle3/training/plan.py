@@ -20,7 +20,7 @@ from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
 from eagle3.training.order import epoch_order
 from eagle3.training.packing import pack
-from eagle3.training.samples import SampleSet, split_samples
+from eagle3.training.samples import SampleSet, read_validation, split_samples
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,39 @@ class TrainingPlan:
         return self.config.data.tokens_per_step // self.batches_per_step
 
     @property
+    def follows(self) -> bool:
+        """Whether samples come while it runs: then `training` has none of them."""
+        return self.config.data.follow
+
+    @property
     def batches_per_step(self) -> int:
         batches = self.config.data.batches_per_step
         assert batches is not None, "a plan's configuration is resolved"
         return batches
 
+    def check_length(self, length: int) -> None:
+        """Raises InputError where a sample of `length` tokens is to be refused."""
+        if self.config.data.long == "refuse" and length > self.capacity:
+            raise InputError(
+                f"a sample has {length:,} tokens and a batch {self.capacity:,}; raise "
+                "--tokens-per-step, lower --batches-per-step, or give --long split"
+            )
+
     @cached_property
     def data_sha256(self) -> str:
         """Names samples and draft vocabulary: a run goes on with the same ones only."""
-        digest = hashlib.sha256(self.training.digest.encode())
+        dataset = self.training.store.manifest.dataset
+        digest = hashlib.sha256((dataset.sha256 if self.follows else self.training.digest).encode())
         digest.update(self.validation.digest.encode())
         digest.update(self.vocabulary.d2t_D.numpy().tobytes())
         return digest.hexdigest()
 
     @cached_property
     def batches_per_epoch(self) -> int:
-        """Batches of the first epoch; those of others differ by a few."""
+        """Batches of the first epoch; those of others differ by a few. Padding is not known yet
+        where a growing store is followed."""
+        if self.follows:
+            return -(-self.training.store.manifest.dataset.tokens // self.capacity)
         order = epoch_order(len(self.training.ids), self.config.run.seed, 0)
         return sum(1 for _ in pack(order, self.training.lengths, self.capacity))
 
@@ -65,7 +82,8 @@ class TrainingPlan:
         schedule = self.config.schedule
         if schedule.max_steps is not None:
             return schedule.max_steps
-        return max(1, round(schedule.epochs * self.batches_per_epoch / self.batches_per_step))
+        epochs = 1 if self.follows else schedule.epochs
+        return max(1, round(epochs * self.batches_per_epoch / self.batches_per_step))
 
 
 def plan_training(config: TrainConfig) -> TrainingPlan:
@@ -74,6 +92,8 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
     All paths of `config` are absolute. Writes nothing. Raises InputError and StoreError for
     whatever cannot work.
     """
+    if config.data.delete_after_use and not config.data.follow:
+        raise InputError("--delete-after-use goes with --follow, which reads each shard once")
     store = StoreReader(Path(config.data.store))
     folder = _target_folder(store, Path(config.run.model) if config.run.model else None)
     fused = _fused_points(store, folder)
@@ -84,9 +104,13 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
             f"{data.batches_per_step}"
         )
     validation_store = Path(data.validation_store) if data.validation_store else None
-    training, validation = split_samples(
-        store, validation_store, config.run.seed, data.validation_share
-    )
+    if data.follow:
+        training = SampleSet(store, ())
+        validation = read_validation(store, validation_store) if validation_store else training
+    else:
+        training, validation = split_samples(
+            store, validation_store, config.run.seed, data.validation_share
+        )
     vocab_size = read_architecture(folder).vocab_size
     frequencies_V = _frequencies(config, store, training, vocab_size)
     vocabulary = choose_vocabulary(frequencies_V, min(config.draft.draft_vocab, vocab_size))
@@ -104,7 +128,8 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
         vocabulary=vocabulary,
         coverage=coverage(frequencies_V, vocabulary),
     )
-    _check_lengths(plan)
+    for length in plan.training.lengths + plan.validation.lengths:
+        plan.check_length(length)
     return plan
 
 
@@ -138,6 +163,14 @@ def _fused_points(store: StoreReader, model: Path) -> tuple[int, ...]:
 def _frequencies(
     config: TrainConfig, store: StoreReader, training: SampleSet, vocab_size: int
 ) -> torch.Tensor:
+    if config.draft.frequencies is None and config.data.follow:
+        if config.draft.draft_vocab < vocab_size:
+            raise InputError(
+                f"--follow cannot count which {config.draft.draft_vocab:,} tokens are the most "
+                "frequent before all samples are there: give the folder that prepare wrote as "
+                f"--frequencies, or all {vocab_size:,} tokens with --draft-vocab {vocab_size}"
+            )
+        return torch.zeros(vocab_size, dtype=torch.int64)
     if config.draft.frequencies is None:
         return training.token_frequencies(vocab_size)
     folder = Path(config.draft.frequencies)
@@ -149,15 +182,6 @@ def _frequencies(
             f"{vocab_size:,}; prepare the data for this target"
         )
     return counts_V
-
-
-def _check_lengths(plan: TrainingPlan) -> None:
-    longest = max(plan.training.lengths + plan.validation.lengths)
-    if plan.config.data.long == "refuse" and longest > plan.capacity:
-        raise InputError(
-            f"a sample has {longest:,} tokens and a batch {plan.capacity:,}; raise "
-            "--tokens-per-step, lower --batches-per-step, or give --long split"
-        )
 
 
 def batches_from(plan: TrainingPlan, batch: int) -> itertools.islice:

@@ -58,9 +58,8 @@ def split_samples(
     """
     ids = sorted(store.ids)
     if validation_store is not None:
-        other = StoreReader(validation_store)
-        _check_kinship(store, other)
-        validation = SampleSet(other, sorted(set(other.ids) - set(ids)))
+        other = read_validation(store, validation_store)
+        validation = SampleSet(other.store, sorted(set(other.ids) - set(ids)))
         training = SampleSet(store, ids)
     else:
         held_out = {sample_id for sample_id in ids if is_validation(seed, sample_id, share)}
@@ -69,6 +68,13 @@ def split_samples(
     if not training.ids:
         raise InputError(f"no samples to train on in {store.folder}; extract some first")
     return training, validation
+
+
+def read_validation(store: StoreReader, validation_store: Path) -> SampleSet:
+    """All samples of another store. Raises InputError where it does not belong with `store`."""
+    other = StoreReader(validation_store)
+    _check_kinship(store, other)
+    return SampleSet(other, sorted(other.ids))
 
 
 def _check_kinship(store: StoreReader, other: StoreReader) -> None:

@@ -23,8 +23,10 @@ from eagle3.training.checkpoint import (
     read_state,
     read_tensors,
 )
+from eagle3.training.commit_order import CommitOrder
 from eagle3.training.config import TrainConfig
 from eagle3.training.distributed import Processes
+from eagle3.training.following import Following, await_store
 from eagle3.training.log import METRICS, Log, read_records
 from eagle3.training.loop import Loop
 from eagle3.training.plan import TrainingPlan, plan_training
@@ -60,10 +62,12 @@ class TrainReport:
     waited: float
 
 
-def prepare_training(config: TrainConfig, processes: Processes) -> TrainingPlan:
+def prepare_training(
+    config: TrainConfig, processes: Processes, progress: Progress | None = None
+) -> TrainingPlan:
     """Resolves what `config` leaves open, and checks all that can be checked before the start.
 
-    Writes nothing. Raises InputError and StoreError.
+    Writes nothing. A store that is to be followed is waited for. Raises InputError and StoreError.
     """
     check_tracker(config.run.track)
     if config.draft.fp8 and processes.device.type == "cpu":
@@ -75,6 +79,8 @@ def prepare_training(config: TrainConfig, processes: Processes) -> TrainingPlan:
             "--batches-per-step a multiple"
         )
     config = replace(config, data=replace(config.data, batches_per_step=batches))
+    if config.data.follow:
+        await_store(Path(config.data.store), config.data.follow_timeout, progress or Progress())
     return plan_training(config)
 
 
@@ -82,7 +88,8 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
     """Trains from where the output folder stands to the end, and exports.
 
     Returns the report in the first process and None in others. Raises InputError, StoreError,
-    StoppedError (see stop.py), and Eagle3Error where the loss is not finite.
+    StoppedError (see stop.py), StalledError (see following.py), and Eagle3Error where the loss is
+    not finite.
     """
     out = Path(plan.config.run.out)
     state = RunState(plan.config, plan.data_sha256, step=0)
@@ -102,14 +109,20 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
     trainer = Trainer(plan, draft, teacher, processes)
     if checkpoint is not None:
         trainer.load_state({name: read_tensors(checkpoint, name) for name in _groups(plan)})
+    following = None
+    if plan.follows:
+        order = CommitOrder(out)
+        if processes.is_first and checkpoint is None:
+            order.begin()
+        following = Following(plan, order, processes, progress)
     if not processes.is_first:
-        Loop(plan, trainer, state, None, processes).run()
+        Loop(plan, trainer, state, None, processes, following).run()
         return None
     tracker = open_tracker(plan.config.run.track, out, asdict(plan.config))
     try:
         log = Log(out, progress, plan.steps, tracker)
         log.begin(state.step if checkpoint is not None else None)
-        Loop(plan, trainer, state, log, processes).run()
+        Loop(plan, trainer, state, log, processes, following).run()
     finally:
         tracker.close()
     return _finish(plan, out, weights)
@@ -143,7 +156,9 @@ def _make_folder(out: Path, config: TrainConfig) -> None:
 def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:
     records = read_records(out / METRICS)
     checkpoint = best_checkpoint(out) or newest_checkpoint(out)
+    newest = newest_checkpoint(out)
     assert checkpoint is not None, "the last step is saved"
+    assert newest is not None
     step = read_state(checkpoint).step
     validated = bool(plan.validation.ids)
     kind = "validation" if validated else "train"
@@ -152,7 +167,7 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
     report = TrainReport(
         out=out,
         draft=out / DRAFT if plan.config.run.export else None,
-        steps=plan.steps,
+        steps=read_state(newest).step,
         step=step,
         before=lengths[min(lengths)],
         after=lengths[step],

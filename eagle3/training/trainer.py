@@ -56,10 +56,11 @@ class Trainer:
         self._mean = RunningMean(self._optimizer.parameters, decay) if decay else None
 
     def step(
-        self, step: int, data: StepBatches, denominator_S: torch.Tensor
+        self, step: int, data: StepBatches, denominator_S: torch.Tensor, scheduled: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Step number `step` from 0; this process's sums [SUMS, S] and the gradient's norm.
 
+        `scheduled` is the step of the plan whose learning rate it has.
         `denominator_S` is how many rows count in the batches of all processes. Nothing waits for
         the device.
         """
@@ -77,7 +78,7 @@ class Trainer:
                 loss, batch_sums_NS = self._module(batch, denominator_S)
                 backward(loss, self._processes)
             sums_NS = sums_NS + batch_sums_NS
-        share = rate_share(self._config.schedule, step, self._plan.steps)
+        share = rate_share(self._config.schedule, scheduled, self._plan.steps)
         norm = self._optimizer.step(share)
         if self._mean is not None:
             self._mean.update()

@@ -16,6 +16,7 @@ from eagle3.inspect import inspect
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
+from eagle3.store.used import remove_shards
 from eagle3.store.writer import StoreWriter
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest
@@ -73,6 +74,14 @@ def test_the_tables_tell_what_is_in_the_store(desk: Desk) -> None:
     assert lines[10].split() == [
         "point", "rows", "norm", "median", "min", "max", "largest", "unit", "outliers",
     ]  # fmt: skip
+
+
+def test_what_training_has_used_is_told(desk: Desk) -> None:
+    store = StoreReader(desk.store)
+    remove_shards(desk.store, [store.entries[SAMPLES[2].id]])
+    assert "used       1 samples more, removed by training" in desk.inspect("states").stdout
+    found = desk.json()
+    assert (found["samples"], found["used"], found["complete"]) == (2, 1, True)
 
 
 def test_the_preview_marks_what_is_supervised(desk: Desk) -> None:

@@ -5,17 +5,28 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eagle3.errors import InputError
+from eagle3.store.writer import StoreWriter
 from eagle3.training.checkpoint import newest_checkpoint, read_tensors
 from eagle3.training.distributed import Processes, joined_processes
 from eagle3.training.log import METRICS, read_records
 from eagle3.training.train import prepare_training
-from tests.unit.training.tiny_run import ALONE, make_world, tiny_config
+from tests.unit.training.tiny_run import (
+    ALONE,
+    VOCAB_SIZE,
+    commit,
+    make_manifest,
+    make_samples,
+    make_target,
+    make_world,
+    tiny_config,
+)
 
 PROGRAM = (sys.executable, "-m", "tests.unit.training.train_tiny")
 FLAGS = {"batches_per_step": 2, "log_every": 1, "noise": 0.05, "ema": 0.9}
@@ -93,6 +104,30 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(world: Path) -> None:
     end(start(world, 2, out=str(parted), parallel="fsdp"))
     end(running)
     assert curve(parted) == pytest.approx(curve(whole), rel=1e-5)
+
+
+def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
+    target, samples = make_target(tmp_path / "target"), make_samples(60)
+    manifest = make_manifest(target, samples)
+    flags = {"follow": True, "draft_vocab": VOCAB_SIZE, "max_steps": None, "follow_timeout": 200}
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    with StoreWriter(tmp_path / "store", manifest) as store:
+        commit(store, samples[:40])
+        # SIGTERM (15) to one of two that wait ends both.
+        waiting = "all 40 of 60 samples are taken: waiting for extraction ..."
+        stopped = start(tmp_path, 2, waiting, "15", out=str(together), **flags)
+        end(stopped, expected=143)
+        assert newest_checkpoint(together) is not None
+        running = start(tmp_path, 2, out=str(together), delete_after_use=True, log_every=1, **flags)
+        time.sleep(2)
+        commit(store, samples[40:])
+        end(running)
+        assert not list((tmp_path / "store").glob("*.safetensors*"))
+    (tmp_path / "store").rename(tmp_path / "emptied")
+    with StoreWriter(tmp_path / "store", manifest) as store:
+        commit(store, samples)
+    end(start(tmp_path, 1, out=str(alone), **flags))
+    assert curve(together) == pytest.approx(curve(alone), rel=1e-4)
 
 
 def test_batches_must_be_shared_evenly(world: Path) -> None:

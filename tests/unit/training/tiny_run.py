@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,25 +58,45 @@ def make_store(
     points: tuple[int, ...] = CAPTURE_POINTS,
     seed: int = 0,
 ) -> Path:
+    """A shard of `samples` samples."""
+    made = make_samples(samples, seed)
+    with StoreWriter(folder, make_manifest(target, made, points)) as store:
+        commit(store, made, points)
+    return folder
+
+
+def make_samples(samples: int, seed: int = 0) -> tuple[Sample, ...]:
     """Samples of 8 to 40 tokens, whose next token follows from the one before."""
     chance = random.Random(seed)
-    made = tuple(_make_sample(chance) for _ in range(samples))
-    manifest = Manifest(
+    return tuple(_make_sample(chance) for _ in range(samples))
+
+
+def make_manifest(
+    target: Path, samples: Sequence[Sample], points: tuple[int, ...] = CAPTURE_POINTS
+) -> Manifest:
+    """That of a store which is complete with `samples`."""
+    return Manifest(
         target=identify_target(target),
         tokenizer_sha256="b" * 64,
         dataset=DatasetIdentity(
-            len(made), sum(len(sample.input_ids) for sample in made), dataset_digest(made)
+            len(samples),
+            sum(len(sample.input_ids) for sample in samples),
+            dataset_digest(tuple(samples)),
         ),
         stack=StackIdentity("cpu", "e" * 64, {"torch": "1"}, {}),
         capture_points=points,
         hidden_size=HIDDEN_SIZE,
     )
-    with StoreWriter(folder, manifest) as store:
-        store.begin(made)
-        for sample in made:
-            store.write(sample, make_states(sample, points))
-        store.commit()
-    return folder
+
+
+def commit(
+    store: StoreWriter, samples: Sequence[Sample], points: tuple[int, ...] = CAPTURE_POINTS
+) -> None:
+    """One shard with the states of `samples`."""
+    store.begin(samples)
+    for sample in samples:
+        store.write(sample, make_states(sample, points))
+    store.commit()
 
 
 def make_world(folder: Path) -> Path:
