@@ -20,6 +20,15 @@ BASE_LEAVES_OUT = [
     "usr/share/zoneinfo/right/*",
 ]
 
+# Packages that those of the base depend on, for their maintainer scripts or for what nobody starts.
+BASE_WITHOUT = [
+    "awk",
+    "debconf",
+    "debianutils",
+    "openssl",
+    "openssl-provider-legacy",
+]
+
 # The layers of wheels. The first pattern that matches a distribution decides; speculators has a
 # layer of its own because it is patched.
 _CUDA = ["nvidia-*", "cuda-*"]
@@ -125,6 +134,23 @@ COMPILER_LEAVES_OUT = BASE_LEAVES_OUT + [
     "usr/share/doc/gcc",
     "usr/share/gcc*/*",
     "usr/share/gdb/*",
+]
+
+# Other languages' parts, sanitizers, and packages whose files are those of another one here.
+COMPILER_WITHOUT = [
+    "cpp",
+    "cpp-14",
+    "cpp-x86-64-linux-gnu",
+    "gcc-x86-64-linux-gnu",
+    "libasan8",
+    "libc-dev-bin",
+    "libhwasan0",
+    "libitm1",
+    "liblsan0",
+    "libquadmath0",
+    "libtsan2",
+    "libubsan1",
+    "rpcsvc-proto",
 ]
 
 # One store of certificates, the system's, as in Debian's own certifi.

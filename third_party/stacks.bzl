@@ -3,9 +3,9 @@
 load("//third_party/buildgrid:patches.bzl", "BUILDGRID_PATCHES")
 load("//third_party/speculators:patches.bzl", "SPECULATORS_PATCHES")
 load("//third_party/vllm:patches.bzl", "VLLM_PATCHES")
+load("//tools/oci:debian.bzl", "debian_packages")
 load("//tools/python:environment.bzl", "python_environment")
 load("//tools/python:wheel.bzl", "wheel_repository")
-load("//tools/remote:programs.bzl", "remote_programs")
 
 
 def stacks():
@@ -42,8 +42,10 @@ def stacks():
         patches = BUILDGRID_PATCHES,
         stack = "buildgrid",
     )
-    remote_programs(
+    debian_packages(
         name = "remote_programs",
+        build_file = "//tools/remote:programs.BUILD",
+        fetch = "//tools/remote:programs.py",
         lock = "//tools/remote:programs.lock.json",
     )
 

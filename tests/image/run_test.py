@@ -1,5 +1,6 @@
 """The image goes to a registry and comes back by digest; what came back is run."""
 
+import hashlib
 import json
 import shutil
 import socket
@@ -95,6 +96,27 @@ def test_what_comes_back_is_what_was_pushed(pulled: Path) -> None:
     for layer, diff_id in zip(manifest["layers"], diff_ids, strict=True):
         blob = blob_path(pulled, layer["digest"])
         check_blob(blob, layer["digest"], layer["size"], diff_id)
+
+
+def test_another_client_takes_it_to_a_registry_and_back(
+    tools: TestTools, registry: str, tmp_path: Path
+) -> None:
+    """skopeo holds every blob against its digest, on the way out and on the way in."""
+
+    def skopeo(*arguments: str | Path) -> str:
+        return tools.run("skopeo", "--insecure-policy", "--tmpdir", tmp_path, *arguments)
+
+    source, target = f"oci:{image.layout()}", f"docker://{registry}/skopeo"
+    seen = json.loads(skopeo("inspect", source))
+    assert seen["Digest"] == image.digest()
+    assert seen["Layers"] == [layer["digest"] for layer in image.manifest()["layers"]]
+    keep = ["copy", "--preserve-digests"]
+    skopeo(*keep, "--dest-tls-verify=false", source, f"{target}:latest")
+    back = tmp_path / "back"
+    skopeo(*keep, "--src-tls-verify=false", f"{target}@{image.digest()}", f"dir:{back}")
+    manifest = (back / "manifest.json").read_bytes()
+    shutil.rmtree(back)
+    assert f"sha256:{hashlib.sha256(manifest).hexdigest()}" == image.digest()
 
 
 def test_a_digest_that_the_registry_lacks(registry: str, pulled: Path, tmp_path: Path) -> None:

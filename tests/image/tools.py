@@ -26,6 +26,13 @@ class TestTools:
         found = self._root / "usr/bin" / program
         return [str(loader), "--library-path", str(libraries), str(found)]
 
+    def run(self, program: str, *arguments: str | Path) -> str:
+        """What a program writes; its complaint fails the test."""
+        words = [*self.command(program), *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def start(self, program: str, *arguments: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*self.command(program), *map(str, arguments)],

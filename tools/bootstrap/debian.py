@@ -153,8 +153,10 @@ def fetch(pins: Pins, cache_root: Path, *, what: str, strict: bool) -> Packages:
                     missing = [pin for pin, file in files.items() if file is None]
                 else:
                     _compare(missing, found)
+                # Of a floating set all may be here already, and apt-get insists on a name.
                 text = f"{len(missing)} packages for {what}"
-                for pin, file in archive.download(missing, stage / "debs", text).items():
+                fetched = archive.download(missing, stage / "debs", text) if missing else {}
+                for pin, file in fetched.items():
                     files[pin] = cache.put(file, pin)
     return Packages(tuple(file for file in files.values() if file is not None), state)
 

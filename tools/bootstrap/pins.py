@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tools.bootstrap.errors import BootstrapError
+
 
 @dataclass(frozen=True)
 class Pin:
@@ -34,14 +36,21 @@ class Pins:
 
 
 def read_pins(path: Path) -> Pins:
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return Pins(
-        suites=tuple(data["suites"]),
-        roots=tuple(data["roots"]),
-        extra=tuple(data["extra"]),
-        debs=tuple(Pin(**pin) for pin in data["debs"]),
-        wheels=tuple(Pin(**pin) for pin in data["wheels"]),
-    )
+    """Raises BootstrapError where the file is not such a lock."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Pins(
+            suites=tuple(data["suites"]),
+            roots=tuple(data["roots"]),
+            extra=tuple(data["extra"]),
+            debs=tuple(Pin(**pin) for pin in data["debs"]),
+            wheels=tuple(Pin(**pin) for pin in data["wheels"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BootstrapError(
+            f"{path.name} is not a lock ({type(error).__name__}: {error}): restore it with "
+            "`git checkout`, and renew it with `python3 tools/bootstrap/refresh.py`"
+        ) from None
 
 
 def write_pins(path: Path, pins: Pins) -> None:

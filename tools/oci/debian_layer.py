@@ -13,11 +13,13 @@ from pathlib import Path
 
 from tools.oci.contents import Entry, read_contents, tree
 from tools.oci.deb import Deb
+from tools.oci.dependencies import require_dependencies
 from tools.oci.errors import ImageError, run
 from tools.oci.layer import Member, file_member, folder_member, link_member, write_layer
 
 _MERGED = ("bin", "lib", "lib64", "sbin")
 _CERTIFICATES = "usr/share/ca-certificates/mozilla/"
+_STATUS = "var/lib/dpkg/status.d/"
 _BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 # Permission bits that stay: neither setuid, setgid nor sticky.
 _PERMISSIONS = 0o755
@@ -30,8 +32,8 @@ def members(debs: Iterable[Path], leave_out: Iterable[str]) -> Iterator[Member]:
     for file in debs:
         deb = Deb(file)
         control = deb.control()
-        yield file_member(f"var/lib/dpkg/status.d/{deb.name}", control)
-        yield file_member(f"var/lib/dpkg/status.d/{deb.name}.md5sums", deb.md5sums())
+        yield file_member(f"{_STATUS}{deb.name}", control)
+        yield file_member(f"{_STATUS}{deb.name}.md5sums", deb.md5sums())
         with deb.files() as archive:
             for item in archive:
                 path = _merged(item.name)
@@ -100,9 +102,12 @@ def main() -> None:
     parser.add_argument("--contents", type=Path, required=True)
     parser.add_argument("--lower", type=Path, action="append", default=[])
     parser.add_argument("--leave-out", action="append", default=[])
+    parser.add_argument("--without", action="append", default=[], help="no such package is needed")
     parser.add_argument("debs", type=Path, nargs="+")
     options = parser.parse_args()
     lower = tree(map(read_contents, options.lower))
+    below = {path.removeprefix(_STATUS) for path in lower if path.startswith(_STATUS)}
+    require_dependencies(map(Deb, options.debs), below, options.without)
     wanted = list(members(options.debs, options.leave_out))
     if not lower:
         wanted += root_members()

@@ -1,5 +1,6 @@
 """The one exception that the image tools raise on purpose, and how a tool ends with it."""
 
+import errno
 import sys
 from collections.abc import Callable
 
@@ -13,6 +14,9 @@ def run(command: Callable[[], None]) -> int:
     try:
         command()
     except (ImageError, OSError) as error:
-        print(f"ERROR: {error}", file=sys.stderr)
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        # The kernel does not say which file it was, and Bazel names the step.
+        reason = "the disk is full: free some space, and do this again" if full else error
+        print(f"ERROR: {reason}", file=sys.stderr)
         return 1
     return 0

@@ -77,6 +77,7 @@ def _debian_layer_impl(ctx):
     arguments.add("--name", ctx.attr.layer_name)
     # One word each, whatever it begins with.
     arguments.add_all(ctx.attr.leave_out, format_each = "--leave-out=%s")
+    arguments.add_all(ctx.attr.without, format_each = "--without=%s")
     debs = ctx.files.packages
     lower = ctx.attr.lower
     return _layer(ctx, ctx.executable._tool, _with_files(arguments, debs), debs, lower)
@@ -97,6 +98,9 @@ debian_layer = rule(
             doc = "The .deb files.",
             allow_files = [".deb"],
             mandatory = True,
+        ),
+        "without": attr.string_list(
+            doc = "Packages that others depend on and the image does not need.",
         ),
         "_check": _tool("check_layer"),
         "_tool": _tool("debian_layer"),

@@ -1,6 +1,7 @@
 """Hands the image to podman or docker: `tools/bazel run //docker:load [-- podman|docker]`."""
 
 import argparse
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -23,12 +24,18 @@ def main() -> None:
         raise ImageError("neither podman nor docker is here: install one, or use //docker:push")
     # Both read a tar of an OCI layout from their standard input (docker since version 25).
     child = subprocess.Popen([engine, "load"], stdin=subprocess.PIPE)
-    assert child.stdin is not None
-    with child.stdin, tarfile.open(fileobj=child.stdin, mode="w|", dereference=True) as archive:
-        archive.add(options.layout.resolve(), arcname=".")
+    # An engine that gives up in the middle has said why: that is no error of this program's.
+    with contextlib.suppress(BrokenPipeError):
+        _write(options.layout.resolve(), child)
     if child.wait():
         raise ImageError(f"{engine} load ended with {child.returncode}; see above")
     print(options.digest.read_text().strip())
+
+
+def _write(layout: Path, child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    with child.stdin, tarfile.open(fileobj=child.stdin, mode="w|", dereference=True) as archive:
+        archive.add(layout, arcname=".")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Unpacks the pinned Debian programs of the remote service, to run from this folder alone.
 
-    python3 tools/remote/programs.py PREFIX
+    python3 tools/remote/programs.py tools/remote/programs.lock.json PREFIX
 
 Leaves PREFIX/usr and PREFIX/state ("pinned" or "floating"). Nothing is installed on the system:
 the programs get the prefix's own loader and libraries, by absolute path, so PREFIX stays put.
@@ -19,7 +19,6 @@ from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.pins import read_pins
 from tools.bootstrap.prefix import exclusive, staging
 
-LOCK = Path(__file__).with_name("programs.lock.json")
 NEEDED_BYTES = 450 * console.MEGABYTE  # 47 fetched, 190 unpacked, 45 of index, and some air
 
 _LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
@@ -38,12 +37,12 @@ PROGRAMS = (
 )
 
 
-def build(prefix: Path) -> None:
+def build(lock: Path, prefix: Path) -> None:
     """Fills prefix, a new or empty folder. BootstrapError where the machine cannot."""
     host.require_machine()
     host.require_apt()
     host.require_space(prefix, NEEDED_BYTES)
-    pins = read_pins(LOCK)
+    pins = read_pins(lock)
     with exclusive(cache_root() / "remote", "setting up the remote service"):
         packages = debian.fetch(pins, cache_root(), what="the remote service", strict=host.strict())
         fetched = wheels.fetch(pins.wheels, cache_root(), what="the remote service")
@@ -75,9 +74,9 @@ def _link(patchelf: Path, root: Path, prefix: Path) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        raise BootstrapError("usage: python3 tools/remote/programs.py PREFIX")
-    build(Path(sys.argv[1]).absolute())
+    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+        raise BootstrapError("usage: python3 tools/remote/programs.py LOCK PREFIX")
+    build(Path(sys.argv[1]), Path(sys.argv[2]).absolute())
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def only_one(state: Path) -> Iterator[None]:
 def find_programs() -> Path:
     """The folder that the Debian programs were unpacked to; they name their libraries by it."""
     runfiles = Runfiles.Create()
-    found = runfiles.Rlocation("remote_programs/prefix/state") if runfiles else None
+    found = runfiles.Rlocation("remote_programs/packages/state") if runfiles else None
     if not found:
         raise ServiceError("start it with Bazel: tools/bazel run //tools/remote:service")
     return Path(found).resolve().parent

@@ -113,6 +113,17 @@ def test_an_expired_pin_falls_back_to_the_whole_current_set_with_a_warning(
     assert "refresh.py" in warning
 
 
+def test_an_expired_pin_is_replaced_without_a_download_where_the_cache_has_the_current(
+    machine: Machine,
+) -> None:
+    old = machine.publish("liba", "1", {"a": "old"})
+    fetch(machine, pins_of(machine.publish("liba", "2", {"a": "new"})))
+    packages = fetch(machine, pins_of(old))
+    assert packages.state == "floating"
+    debian.unpack(packages, machine.folder / "root")
+    assert (machine.folder / "root/a").read_text() == "new"
+
+
 def test_a_library_is_followed_through_its_change_of_name(machine: Machine) -> None:
     old = machine.publish("libabsl20250127", "1", {"absl": "old"})
     root = machine.publish("tool", "1", {"tool": "T"})

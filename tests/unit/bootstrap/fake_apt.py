@@ -43,6 +43,8 @@ def main() -> None:
 
 
 def download(archive: Path, index: dict, specs: list[str], *, only_print: bool) -> None:
+    if not specs:
+        fail("E: Handler silently failed")
     gone = []
     for spec in specs:
         name, _, version = spec.partition("=")

@@ -32,6 +32,26 @@ def test_each_pin_that_ships_is_whole_and_stands_once(lock: Path) -> None:
     assert "://" not in lock.read_text()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"suites": ["trixie"],', "JSONDecodeError"),
+        ('{"suites": [], "roots": [], "extra": [], "debs": []}', "KeyError: 'wheels'"),
+        ('{"suites": [], "roots": [], "extra": [], "debs": [{"name": "a"}]}', "TypeError"),
+    ],
+)
+def test_a_lock_that_was_broken_by_hand_is_told_in_one_line(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    lock = tmp_path / "base.lock.json"
+    lock.write_text(text)
+    with pytest.raises(
+        BootstrapError, match=rf"base\.lock\.json is not a lock \({words}.*"
+    ) as seen:
+        read_pins(lock)
+    assert "\n" not in str(seen.value)
+
+
 def test_the_shipped_bazel_is_the_one_of_bazelisk() -> None:
     (client,) = (pin for pin in read_pins(bazel.LOCK).debs if pin.name == "bazel-bootstrap")
     version = (Path(__file__).parents[3] / ".bazelversion").read_text().strip()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.oci.contents import Entry, read_contents, tree
-from tools.oci.errors import ImageError
+from tools.oci.errors import ImageError, run
 from tools.oci.layer import Member, file_member, link_member, write_layer
 
 
@@ -81,3 +81,15 @@ def test_bytes_that_are_not_the_announced_ones_are_refused(tmp_path: Path) -> No
     member = Member(Entry("a", "file", 0o644, sha256="0" * 64), b"flipped")
     with pytest.raises(ImageError, match=r"/a has SHA-256 .* RECORD says 0000"):
         write(tmp_path / "x", [member])
+
+
+def test_a_full_disk_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        write_layer("x", [file_member("a", b"x")], Path("/dev/full"), tmp_path / "contents")
+
+    assert run(command) == 1
+    assert capsys.readouterr().err == (
+        "ERROR: the disk is full: free some space, and do this again\n"
+    )

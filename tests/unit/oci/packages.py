@@ -9,9 +9,11 @@ from py_compile import PycInvalidationMode
 from tools.python.environment import record
 
 
-def write_deb(folder: Path, name: str, files: dict[str, bytes], mode: int = 0o644) -> Path:
-    """A package of version 1 with these files, as deb(5) describes it."""
-    control = f"Package: {name}\nVersion: 1-1\nArchitecture: amd64\n".encode()
+def write_deb(
+    folder: Path, name: str, files: dict[str, bytes], mode: int = 0o644, fields: str = ""
+) -> Path:
+    """A package of version 1 with these files, as deb(5) describes it; fields go to its control."""
+    control = f"Package: {name}\nVersion: 1-1\nArchitecture: amd64\n{fields}".encode()
     parts = {
         "debian-binary": b"2.0\n",
         "control.tar.xz": _tar({"control": control, "md5sums": b"0  usr/x\n"}, 0o644),
