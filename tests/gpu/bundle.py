@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import zstandard
@@ -35,10 +36,13 @@ _FIRST_FOLDER_BYTES = 8_000_000
 
 def write_code(checkout: Path, file: Path) -> None:
     """Writes the files of the checkout's commit, and a line for sha256sum beside them."""
-    subprocess.run(
-        ["git", "-C", checkout, "archive", "--format=tar.gz", f"--output={file}", "HEAD"],
-        check=True,
-    )
+    git = ["git", "-C", str(checkout)]
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "COMMIT").write_bytes(commit)
+        added = f"--add-file={scratch}/COMMIT"
+        command = [*git, "archive", "--format=tar.gz", added, f"--output={file}", "HEAD"]
+        subprocess.run(command, check=True)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     file.with_name(f"{CODE}.sha256").write_text(f"{digest}  {CODE}\n")
 

@@ -56,7 +56,10 @@ def groups() -> dict[str, Group]:
                 0,
                 5 * _MINUTE,
                 (
-                    Step("imports", ("-c", "import torch, vllm, speculators; print(torch.__version__)")),
+                    Step(
+                        "imports",
+                        ("-c", "import torch, vllm, speculators; print(torch.__version__)"),
+                    ),
                     Step(
                         "//tests/unit/store",
                         ("tools/python/pytest_main.py", "tests/unit/store"),
@@ -108,7 +111,9 @@ def groups() -> dict[str, Group]:
                 (
                     *_tests("training"),
                     _module("bench_train", "eagle3.bench_train", "--json"),
-                    _module("bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"),
+                    _module(
+                        "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
+                    ),
                 ),
             ),
         )

@@ -127,7 +127,13 @@ def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
                 run_step(step, state, deadline, log, results)
     except ValueError as error:
         state["steps"].append(
-            {"name": group.name, "state": "failed", "seconds": 0.0, "figures": None, "tail": str(error)}
+            {
+                "name": group.name,
+                "state": "failed",
+                "seconds": 0.0,
+                "figures": None,
+                "tail": str(error),
+            }
         )
     passed = all(step["state"] == "passed" for step in state["steps"])
     state |= {"state": "passed" if passed else "failed", "ended": time.time()}
@@ -239,7 +245,9 @@ def main() -> None:
     match options.words:
         case ["list"]:
             for group in groups().values():
-                print(f"{group.name:<16}{group.gpus} GPUs  {group.timeout_s:>5.0f} s  {group.about}")
+                print(
+                    f"{group.name:<16}{group.gpus} GPUs  {group.timeout_s:>5.0f} s  {group.about}"
+                )
         case ["status"]:
             sys.exit(0 if _print_status(results) else 1)
         case ["wait", seconds]:
@@ -252,7 +260,9 @@ def main() -> None:
             gpus = Gpus([int(number) for number in text.split(",") if number])
             passed: list[bool] = []
             threads = [
-                threading.Thread(target=lambda group=group: passed.append(run_group(group, gpus, results)))
+                threading.Thread(
+                    target=lambda group=group: passed.append(run_group(group, gpus, results))
+                )
                 for group in chosen
             ]
             for thread in threads:

@@ -15,8 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,133 +24,28 @@ import psutil
 
 from eagle3.benchmark.extraction.process import run_apart
 from eagle3.benchmark.extraction.workload import Workload
-from eagle3.checks.checkpoint_files import CheckpointFiles
-from eagle3.checks.machine import read_machine
-from eagle3.checks.memory import check_memory
-from eagle3.checks.situation import Situation
 from eagle3.command import Command, run, stdout_for_result_only, user_path
 from eagle3.engine.architecture import read_architecture
 from eagle3.engine.capture_points import capture_points_from_layers
 from eagle3.engine.engine import Engine
 from eagle3.engine.options import EngineOptions
 from eagle3.errors import EngineError, InputError
-from eagle3.extraction.disk import plan_disk
-from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.run import Rules, run_extraction
-from eagle3.extraction.size import readable_size
-from eagle3.extraction.stack import running_stack
 from eagle3.progress import Progress
-from eagle3.store.manifest import DatasetIdentity, Manifest, TargetIdentity
-from eagle3.store.part import Part
+from eagle3.store.manifest import Manifest
 from eagle3.store.plan import plan_store
-from eagle3.store.sample import Sample, dataset_digest
+from eagle3.store.sample import Sample
 from eagle3.store.writer import StoreWriter
 from tests.gpu.reference_checks import Shares, check_store, nearness, worker_pids
-from tests.gpu.reference_target import (
-    FULL_DEPTH,
-    captured_layers,
-    weight_bytes,
-    write_reference_target,
-)
+from tests.gpu.reference_plan import SHARD_BYTES, Run, plan
+from tests.gpu.reference_target import FULL_DEPTH, captured_layers, write_reference_target
 from tests.gpu.worker_probe import Profile, peak_bytes, start_profile, stop_profile
 from tests.integration.engines import executor_of
 
 # On 8 RTX PRO 6000, before this project.
 REFERENCE_TOKENS_PER_S = 2280
-_SHARD_BYTES = 1024**3
 _PROFILED_STEPS = 4
 _PROBE_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True)
-class Run:
-    """What is run where; `lengths` are those of the samples, each with `tokens` tokens in all."""
-
-    options: EngineOptions
-    config: dict[str, Any]
-    tokens: int
-    lengths: tuple[int, ...]
-    scratch: Path
-    progress: Progress
-
-    def workload(self, length: int) -> Workload:
-        return Workload(
-            self.options,
-            # vLLM's random weights are the same on each rank, so that a token has the embedding of
-            # another one in the next rank's part of the vocabulary; extraction refuses equal rows.
-            self.config["vocab_size"] // self.options.tensor_parallel,
-            self.config["hidden_size"],
-            prompts=-(-self.tokens // length),
-            length=length,
-            passes=1,
-            scratch=self.scratch,
-        )
-
-    def samples(self, length: int) -> list[Sample]:
-        prompts = self.workload(length).token_ids()
-        return [Sample(tuple(prompt_T), (1,) * length) for prompt_T in prompts]
-
-    def manifest(self, samples: Sequence[Sample]) -> Manifest:
-        tokens = sum(len(sample.input_ids) for sample in samples)
-        return Manifest(
-            target=TargetIdentity(str(self.options.model), "random", "random"),
-            tokenizer_sha256="",
-            dataset=DatasetIdentity(len(samples), tokens, dataset_digest(list(samples))),
-            stack=running_stack(),
-            capture_points=self.options.capture_points,
-            hidden_size=self.config["hidden_size"],
-        )
-
-
-class _Planned(Situation):
-    """The checks' view of a run whose target has no files: its weights are counted instead."""
-
-    def __init__(self, run: Run) -> None:
-        options = run.options
-        request = ExtractionRequest(
-            model=options.model,
-            data=run.scratch,
-            out=run.scratch,
-            layers=None,
-            layer_convention="after-layer",
-            tensor_parallel=options.tensor_parallel,
-            max_model_len=options.max_model_len,
-            max_tokens_per_step=options.max_tokens_per_step,
-            gpu_memory_utilization=options.gpu_memory_utilization,
-            limit=None,
-            truncate=False,
-            seed=0,
-            trust_remote_code=False,
-            verbose=False,
-            part=Part(),
-            shard_bytes=_SHARD_BYTES,
-            on_bad="fail",
-            command="",
-            ring_bytes=options.ring_bytes,
-        )
-        super().__init__(request, read_machine())
-        self._weights = weight_bytes(run.config)
-
-    @cached_property
-    def checkpoint(self) -> CheckpointFiles:
-        return CheckpointFiles((), 0, self._weights, {}, {}, ())
-
-
-def plan(run: Run) -> list[str]:
-    """Lines about memory and disk. Raises InputError or StoreError where either is too small."""
-    lines = []
-    for finding in check_memory(_Planned(run)):
-        if finding.verdict == "fail":
-            raise InputError(str(finding))
-        lines.append(str(finding))
-    # Two stores at a time: the killed run is compared with the first.
-    samples = [sample for length in run.lengths for sample in run.samples(length)]
-    disk = plan_disk(samples, run.manifest(samples), run.scratch, _SHARD_BYTES, begun=False)
-    lines.append(
-        f"disk: {readable_size(disk.needed)} of states, {readable_size(disk.free)} free in "
-        f"{run.scratch}"
-    )
-    return lines
 
 
 def time_plain(workloads: Sequence[Workload]) -> tuple[float, list[float]]:
@@ -197,9 +91,7 @@ def extract(
         StoreWriter(folder, manifest) as store,
         run.progress.bar("extracting", samples=len(samples), tokens=tokens) as bar,
     ):
-        run_extraction(
-            samples, manifest, Rules(places, _SHARD_BYTES, "fail"), engine, store, count
-        )
+        run_extraction(samples, manifest, Rules(places, SHARD_BYTES, "fail"), engine, store, count)
     return time.monotonic() - began
 
 
@@ -295,7 +187,10 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
             shares = Shares(engine)
             seconds = extract(run, engine, samples, manifest, run.scratch / str(length))
             tokens = manifest.dataset.tokens
-            lines = [shares.check(tokens), *check_store(run.scratch / str(length), samples, manifest)]
+            lines = [
+                shares.check(tokens),
+                *check_store(run.scratch / str(length), samples, manifest),
+            ]
             for line in lines:
                 say(f"{length}: {line}")
             checked += [f"{length}: {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""Kimi-K2.5's language model as a configuration with random weights, of as many layers as wanted."""
+"""Kimi-K2.5's language model as a configuration with random weights, as deep as wanted."""
 
 import json
 from pathlib import Path
@@ -62,9 +62,7 @@ def weight_bytes(config: dict[str, Any]) -> int:
     Attention is taken as divided among the ranks, though each holds the latent projections whole.
     """
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    nope, rope, value = (
-        config[f"{name}_head_dim"] for name in ("qk_nope", "qk_rope", "v")
-    )
+    nope, rope, value = (config[f"{name}_head_dim"] for name in ("qk_nope", "qk_rope", "v"))
     query, latent = config["q_lora_rank"], config["kv_lora_rank"]
     attention = (
         hidden * (query + latent + rope)

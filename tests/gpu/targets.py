@@ -1,4 +1,4 @@
-"""The test targets of this folder, read from its BUILD file: what runs without Bazel is the same."""
+"""The test targets of this folder, read from its BUILD file: without Bazel the same are run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ _WINDOW_LOG = 27
 
 
 class Repacker:
-    """Called with a layer (tar.gz) and where it goes (tar.zst); `leave_out` are patterns of paths."""
+    """Called with a layer (tar.gz) and its place (tar.zst); `leave_out` are patterns of paths."""
 
     def __init__(self, leave_out: Sequence[str], threads: int) -> None:
         self.left_out_bytes = 0
