@@ -1,6 +1,7 @@
 #!/bin/sh
 # Unpacks the image that lies beside this script: sh install.sh ROOT
-# Needs sh, coreutils, tar and gzip. Afterwards: ROOT/run-in-image COMMAND...
+# Needs sh, coreutils, xargs, tar and gzip. Layers packed by zstd are unpacked by the image's own Python,
+# with the module in zstandard.tar.gz beside this script. Afterwards: ROOT/run-in-image COMMAND...
 set -eu
 
 if [ $# -ne 1 ] || [ -e "$1" ]; then
@@ -10,7 +11,8 @@ fi
 bundle=$(cd "$(dirname "$0")" && pwd)
 cd "$bundle"
 echo "checking the parts" >&2
-if ! sha256sum --quiet --check SHA256SUMS; then
+if ! xargs -P "$(nproc)" -d '\n' -n 4 sh -c 'printf "%s\n" "$@" | sha256sum --quiet --check -' - \
+  < SHA256SUMS; then
   echo "error: a part is damaged or missing: copy it again" >&2
   exit 1
 fi
@@ -19,10 +21,37 @@ cd "$OLDPWD"
 partial=$1.partial
 trap 'rm -rf "$partial"' EXIT
 mkdir -p "$partial/root"
-for first in "$bundle"/layer-*.part-000; do
-  echo "unpacking $(basename "${first%.part-000}")" >&2
-  cat "${first%.part-000}".part-* | gzip -dc | tar -x --no-same-owner -C "$partial/root" -f -
+unpack() {
+  echo "unpacking ${1##*/}" >&2
+  tar -x --no-same-owner -C "$partial/root" -f -
+}
+unzstd() {
+  usr=$partial/root/usr
+  PYTHONPATH=$partial/zstandard "$usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" \
+    --argv0 "$usr/bin/python3" "$usr/bin/python3.13" -s -B -c '
+import sys, zstandard
+zstandard.ZstdDecompressor().copy_stream(sys.stdin.buffer, sys.stdout.buffer, write_size=1 << 22)'
+}
+for first in "$bundle"/layer-??.part-000; do
+  layer=${first%.part-000}
+  cat "$layer".part-* | gzip -dc | unpack "$layer"
 done
+# All at once: no path is in two layers.
+unpackers=
+for first in "$bundle"/layer-??.zst.part-000; do
+  [ -e "$first" ] || continue
+  if [ -z "$unpackers" ]; then
+    mkdir "$partial/zstandard"
+    gzip -dc "$bundle/zstandard.tar.gz" | tar -x -C "$partial/zstandard" -f -
+  fi
+  layer=${first%.part-000}
+  cat "$layer".part-* | unzstd | unpack "$layer" &
+  unpackers="$unpackers $!"
+done
+for unpacker in $unpackers; do
+  wait "$unpacker" || { echo "error: a layer could not be unpacked: is the disk full?" >&2; exit 1; }
+done
+rm -rf "$partial/zstandard"
 cp "$bundle/environment" "$partial/environment"
 
 cat > "$partial/run-in-image" <<'RUN'

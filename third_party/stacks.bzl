@@ -59,6 +59,16 @@ def stacks():
         version = "0.1.2",
     )
 
+    # Packs bundles, and unpacks them on machines that have no zstd.
+    wheel_repository(
+        name = "zstandard",
+        build_file = "//third_party/zstandard:zstandard.BUILD",
+        package = "zstandard",
+        sha256 = "8e735494da3db08694d26480f1493ad2cf86e99bdd53e8e9771b2752a5c0246a",
+        size = 5547173,
+        version = "0.25.0",
+    )
+
     # Resolves the locks and installs them.
     wheel_repository(
         name = "uv",

@@ -8,13 +8,14 @@ coreutils, tar and gzip alone. `sh install.sh ROOT` unpacks there and leaves ROO
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,9 @@ from tools.oci.validate import blob_path, read_blob
 
 _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 _BLOCK = 1 << 20
+
+# Packs a layer (tar.gz) anew, as tar.zst.
+Repack = Callable[[BinaryIO, BinaryIO], None]
 
 
 def part_size(text: str) -> int:
@@ -33,8 +37,17 @@ def part_size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def write_bundle(layout: Path, script: str, folder: Path, size: int) -> list[Path]:
+def write_bundle(
+    layout: Path, script: str, folder: Path, size: int, repack: Repack | None = None
+) -> list[Path]:
     """Fills `folder`, a new one; returns its parts in order.
+
+    Args:
+        layout: the image.
+        script: text of install.sh.
+        folder: to be made.
+        size: most bytes of a part.
+        repack: how to pack layers that are larger than a part; without it they stay as they are.
 
     Raises:
         ImageError: the folder exists, or its disk is too small.
@@ -51,10 +64,17 @@ def write_bundle(layout: Path, script: str, folder: Path, size: int) -> list[Pat
     folder.mkdir()
     parts, sums = [], []
     for number, layer in enumerate(manifest["layers"]):
+        stem = f"layer-{number:02}"
         with blob_path(layout, layer["digest"]).open("rb") as blob:
-            for piece, digest in _cut(blob, size, folder, f"layer-{number:02}"):
-                parts.append(piece)
-                sums.append(f"{digest}  {piece.name}\n")
+            if repack and layer["size"] > size:
+                writer = PartWriter(folder, f"{stem}.zst", size)
+                repack(blob, writer)
+            else:
+                writer = PartWriter(folder, stem, size)
+                shutil.copyfileobj(blob, writer, _BLOCK)
+        writer.close()
+        parts += writer.parts
+        sums += writer.sums
     (folder / "SHA256SUMS").write_text("".join(sums))
     (folder / "environment").write_text(_environment(settings))
     (folder / "install.sh").write_text(script)
@@ -62,19 +82,51 @@ def write_bundle(layout: Path, script: str, folder: Path, size: int) -> list[Pat
     return parts
 
 
-def _cut(blob: BinaryIO, size: int, folder: Path, stem: str) -> Iterator[tuple[Path, str]]:
-    """Writes a blob as files of at most `size` bytes; yields each with its SHA-256."""
-    number, block = 0, blob.read(min(size, _BLOCK))
-    while block:
-        piece, digest, left = folder / f"{stem}.part-{number:03}", hashlib.sha256(), size
-        with piece.open("wb") as out:
-            while block:
-                out.write(block)
-                digest.update(block)
-                left -= len(block)
-                block = blob.read(min(left, _BLOCK)) if left else b""
-        yield piece, digest.hexdigest()
-        number, block = number + 1, blob.read(min(size, _BLOCK))
+class PartWriter(io.RawIOBase):
+    """Cuts what is written to it into files STEM.part-NNN of at most `size` bytes.
+
+    `parts` are the files in order, `sums` their lines for sha256sum; both are whole after close().
+    """
+
+    def __init__(self, folder: Path, stem: str, size: int) -> None:
+        self.parts: list[Path] = []
+        self.sums: list[str] = []
+        self._folder, self._stem, self._size = folder, stem, size
+        self._file: BinaryIO | None = None
+        self._left = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        view = memoryview(data)
+        while view:
+            if self._file is None:
+                self._begin()
+            piece = view[: self._left]
+            self._file.write(piece)  # type: ignore[union-attr]
+            self._sha256.update(piece)
+            self._left -= len(piece)
+            view = view[len(piece) :]
+            if not self._left:
+                self._end()
+        return len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._end()
+        super().close()
+
+    def _begin(self) -> None:
+        self.parts.append(self._folder / f"{self._stem}.part-{len(self.parts):03}")
+        self._file, self._left = self.parts[-1].open("wb"), self._size
+        self._sha256 = hashlib.sha256()
+
+    def _end(self) -> None:
+        assert self._file is not None
+        self._file.close()
+        self._file = None
+        self.sums.append(f"{self._sha256.hexdigest()}  {self.parts[-1].name}\n")
 
 
 def _environment(settings: Mapping[str, Any]) -> str:

@@ -1,0 +1,120 @@
+"""What is proven on GPUs, in groups that each have their own time: tests and measurements."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.gpu.targets import read_targets
+
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of Python's, without `python3`; its last line of JSON, if any, is its figures.
+
+    `{files}` in a word stands for the folder whose files are results.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps that run one after the other, all of them whatever fails, within `timeout_s`."""
+
+    name: str
+    about: str
+    gpus: int
+    timeout_s: float
+    steps: tuple[Step, ...]
+
+
+def _tests(*names: str) -> Iterable[Step]:
+    targets = read_targets()
+    for name in names:
+        target = targets[f"//tests/gpu:{name}_gpu"]
+        yield Step(target.label, target.command, dict(target.environment))
+
+
+def _module(name: str, module: str, *arguments: str) -> Step:
+    return Step(name, ("-m", module, *arguments))
+
+
+_KIMI = ("--config", "kimi-k2.5-8-layers", "--layers", "2,4,6,7")
+
+
+def groups() -> dict[str, Group]:
+    """All groups by name, in the order of what must be right first."""
+    return {
+        group.name: group
+        for group in (
+            Group(
+                "imports",
+                "the stack can be imported (needs no GPU)",
+                0,
+                5 * _MINUTE,
+                (
+                    Step(
+                        "imports",
+                        ("-c", "import torch, vllm, speculators; print(torch.__version__)"),
+                    ),
+                    Step(
+                        "//tests/unit/store",
+                        ("tools/python/pytest_main.py", "tests/unit/store"),
+                    ),
+                ),
+            ),
+            Group(
+                "preflight",
+                "preflight of the real machine; wrong driver and too little memory simulated",
+                1,
+                5 * _MINUTE,
+                (*_tests("preflight"), _module("preflight", "eagle3.preflight", "--json")),
+            ),
+            Group(
+                "extraction",
+                "1 GPU: SmolLM2 against transformers, scenarios, transfer; Kimi-K2.5 width",
+                1,
+                15 * _MINUTE,
+                (
+                    *_tests("smollm2", "transfer", "scenarios"),
+                    _module(
+                        "Kimi-K2.5 width, 8 layers: plain, old and our road",
+                        "eagle3.bench_extract",
+                        *_KIMI,
+                        *("--prompts", "64", "--length", "2047", "--max-tokens-per-step", "8192"),
+                        *("--repeat", "3", "--rounds", "2", "--out", "/dev/shm/bench", "--json"),
+                    ),
+                ),
+            ),
+            Group(
+                "tensor_parallel",
+                "2 GPUs: the rows of one; every rank writes; a rank killed, resume",
+                2,
+                12 * _MINUTE,
+                tuple(_tests("tensor_parallel", "reference")),
+            ),
+            Group(
+                "parity",
+                "the states that vLLM hands a served draft are those of extraction",
+                1,
+                10 * _MINUTE,
+                tuple(_tests("serving")),
+            ),
+            Group(
+                "training",
+                "compiled training against plain PyTorch; how fast a draft trains",
+                1,
+                12 * _MINUTE,
+                (
+                    *_tests("training"),
+                    _module("bench_train", "eagle3.bench_train", "--json"),
+                    _module(
+                        "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
+                    ),
+                ),
+            ),
+        )
+    }

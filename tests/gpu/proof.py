@@ -1,0 +1,279 @@
+"""Runs groups of tests and measurements on this machine's GPUs, and writes what came of them.
+
+    python3 -m tests.gpu.proof [--gpus 0,1] GROUP...    list    status    wait SECONDS    report
+
+Groups run side by side where there are GPUs enough, each with its own time. `report.json` and
+`report.txt` are written after every step, so that a machine that goes away takes nothing along.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.groups import Group, Step, groups
+from tests.gpu.machine import describe_machine
+
+# Of a step's output, what the report keeps.
+_TAIL_CHARACTERS = 6000
+_SECONDS_TO_END = 15.0
+
+
+class Results:
+    """The folder of results: a file a group, logs, and the report made of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = folder / "files"
+        self._groups = folder / "groups"
+        self._lock = threading.Lock()
+        for needed in (self.files, self._groups):
+            needed.mkdir(parents=True, exist_ok=True)
+
+    def log(self, group: str) -> Path:
+        return self._groups / f"{group}.log"
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Keeps the state of a group, and makes the report anew."""
+        with self._lock:
+            _replace(self._groups / f"{state['group']}.json", json.dumps(state, indent=1))
+            states = self.read()
+            report = {"machine": describe_machine(), "groups": states}
+            _replace(self.folder / "report.json", json.dumps(report, indent=1) + "\n")
+            _replace(self.folder / "report.txt", as_text(report))
+
+    def read(self) -> list[dict[str, Any]]:
+        found = [json.loads(file.read_text()) for file in self._groups.glob("*.json")]
+        return sorted(found, key=lambda state: state["began"])
+
+
+def _replace(path: Path, text: str) -> None:
+    scratch = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.rename(path)
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """The report for people."""
+    lines = [f"{name}: {value}" for name, value in report["machine"].items()]
+    for state in report["groups"]:
+        lines += ["", _summary(state)]
+        for step in state["steps"]:
+            lines.append(f"  {step['state']:<8}{step['seconds']:>7.1f} s  {step['name']}")
+            if step["figures"] is not None:
+                lines.append(f"      {json.dumps(step['figures'])}")
+            if step["state"] != "passed":
+                lines += [f"      | {line}" for line in step["tail"].splitlines()[-40:]]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(state: dict[str, Any]) -> str:
+    seconds = (state["ended"] or time.time()) - state["began"]
+    return f"{state['state']:<8}{seconds:>7.1f} s  {state['group']} on GPUs {state['gpus'] or '-'}"
+
+
+class Gpus:
+    """The GPUs of this machine that groups may take; a group has its own to itself."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._free = list(numbers)
+        self._all = len(self._free)
+        self._news = threading.Condition()
+
+    @contextmanager
+    def take(self, count: int) -> Iterator[list[int]]:
+        if count > self._all:
+            raise ValueError(f"{count} GPUs are needed and --gpus names {self._all}")
+        with self._news:
+            self._news.wait_for(lambda: len(self._free) >= count)
+            taken, self._free = self._free[:count], self._free[count:]
+        try:
+            yield taken
+        finally:
+            with self._news:
+                self._free = sorted(self._free + taken)
+                self._news.notify_all()
+
+
+def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
+    """Runs all steps of a group once its GPUs are free; whether all passed."""
+    state: dict[str, Any] = {
+        "group": group.name,
+        "state": "waiting",
+        "began": time.time(),
+        "ended": None,
+        "gpus": "",
+        "steps": [],
+    }
+    results.write(state)
+    try:
+        with gpus.take(group.gpus) as numbers, results.log(group.name).open("w") as log:
+            state |= {
+                "state": "running",
+                "began": time.time(),
+                "gpus": ",".join(map(str, numbers)),
+            }
+            results.write(state)
+            deadline = time.monotonic() + group.timeout_s
+            for step in group.steps:
+                run_step(step, state, deadline, log, results)
+    except ValueError as error:
+        state["steps"].append(
+            {
+                "name": group.name,
+                "state": "failed",
+                "seconds": 0.0,
+                "figures": None,
+                "tail": str(error),
+            }
+        )
+    passed = all(step["state"] == "passed" for step in state["steps"])
+    state |= {"state": "passed" if passed else "failed", "ended": time.time()}
+    results.write(state)
+    return passed
+
+
+def run_step(
+    step: Step, state: dict[str, Any], deadline: float, log: Any, results: Results
+) -> None:
+    """Runs a step and enters it into the state of its group."""
+    entry: dict[str, Any] = {
+        "name": step.name,
+        "state": "running",
+        "seconds": 0.0,
+        "figures": None,
+        "tail": "",
+    }
+    state["steps"].append(entry)
+    results.write(state)
+    began = time.monotonic()
+    log.write(f"=== {step.name}\n")
+    log.flush()
+    position = log.tell()
+    environment = os.environ | step.environment | {"CUDA_VISIBLE_DEVICES": state["gpus"]}
+    words = [word.replace("{files}", str(results.files)) for word in step.command]
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        code = process.wait(max(1.0, deadline - time.monotonic()))
+        entry["state"] = "passed" if code == 0 else "failed"
+    except subprocess.TimeoutExpired:
+        entry["state"] = "timeout"
+    finally:
+        _end(process)
+    entry["seconds"] = time.monotonic() - began
+    said = Path(log.name).read_bytes()[position:].decode("utf-8", "replace")
+    entry["figures"] = last_figures(said)
+    entry["tail"] = said[-_TAIL_CHARACTERS:]
+    log.seek(0, os.SEEK_END)
+    results.write(state)
+
+
+def last_figures(text: str) -> Any:
+    """The last line that is a JSON object, or None."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{") and line.endswith("}"):
+            try:
+                return json.loads(line)
+            except ValueError:
+                continue
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and all of its session: what stays would hold the GPU."""
+    for kind, patience in ((signal.SIGTERM, _SECONDS_TO_END), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            break
+        ends = time.monotonic() + (patience if process.poll() is None else 1.0)
+        while time.monotonic() < ends:
+            process.poll()
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
+    process.wait()
+
+
+def _choose(names: Sequence[str]) -> list[Group]:
+    known = groups()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"error: no group {unknown[0]}: there are {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+def _print_status(results: Results) -> bool:
+    """Prints a line a group and its last step; whether all have ended."""
+    states = results.read()
+    for state in states:
+        print(_summary(state))
+        for step in state["steps"]:
+            print(f"    {step['state']:<8}{step['seconds']:>7.1f} s  {step['name']}")
+    return all(state["ended"] for state in states)
+
+
+def _wait(results: Results, seconds: float) -> bool:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and not all(state["ended"] for state in results.read()):
+        time.sleep(0.5)
+    return _print_status(results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
+    parser.add_argument("--gpus", default="", metavar="N,N", help="GPUs to use; all, if not given")
+    parser.add_argument("words", nargs="+", metavar="GROUP | list | status | wait S | report")
+    options = parser.parse_args()
+    results = Results(Path(os.environ["EAGLE3_RESULTS"]))
+    match options.words:
+        case ["list"]:
+            for group in groups().values():
+                print(
+                    f"{group.name:<16}{group.gpus} GPUs  {group.timeout_s:>5.0f} s  {group.about}"
+                )
+        case ["status"]:
+            sys.exit(0 if _print_status(results) else 1)
+        case ["wait", seconds]:
+            sys.exit(0 if _wait(results, float(seconds)) else 1)
+        case ["report"]:
+            print((results.folder / "report.txt").read_text())
+        case names:
+            chosen = _choose(names)
+            text = options.gpus or ",".join(map(str, range(describe_machine()["gpus"])))
+            gpus = Gpus([int(number) for number in text.split(",") if number])
+            passed: list[bool] = []
+            threads = [
+                threading.Thread(
+                    target=lambda group=group: passed.append(run_group(group, gpus, results))
+                )
+                for group in chosen
+            ]
+            for thread in threads:
+                thread.start()
+                # In the order in which they were named, as far as there are GPUs.
+                time.sleep(0.05)
+            for thread in threads:
+                thread.join()
+            _print_status(results)
+            sys.exit(0 if all(passed) and len(passed) == len(chosen) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The reference run, at the depth that the machine holds; on the CPU with a tiny target."""
+
+import json
+import os
+import subprocess
+import sys
+
+# Of the test's executor; none on the CPU.
+GPUS = int(os.environ.get("EAGLE3_TEST_GPUS", "0"))
+# 58 GB of weights on each of two H200, 72 GB on each of eight.
+LAYERS = {0: 8, 2: 12, 8: 61}[GPUS]
+RANKS = GPUS or 2
+SIZES = (
+    ("--tokens", "131072", "--lengths", "512,2048")
+    if GPUS
+    else ("--cpu", "--tokens", "4096", "--lengths", "64,256", "--max-tokens-per-step", "512")
+)
+
+
+def test_every_row_is_written_once_by_equal_shares_and_a_killed_run_goes_on() -> None:
+    command = [
+        *(sys.executable, "-s", "-m", "tests.gpu.reference_run"),
+        *("--gpus", str(RANKS), "--layers", str(LAYERS), *SIZES, "--json"),
+    ]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 0
+    # The figures of a GPU are worth their place in the test's log.
+    print(done.stdout)
+    figures = json.loads(done.stdout)
+    assert len(figures["peak_gib"]) == RANKS
+    assert min(figures["peak_gib"]) > 0
+    assert figures["start_s"] > 0
+    assert 0 < figures["all_reduce_share_of_time"] < 1
+    for of_length in figures["lengths"].values():
+        assert of_length["tokens_per_s"] > 0
+        assert of_length["bytes_per_s"] > 0
+        assert of_length["ratio"] > (0.93 if GPUS else 0)
+    checked = "\n".join(figures["checked"])
+    assert f"by each of {RANKS} writers" in checked
+    assert "all finite" in checked
+    assert f"killed: rank {RANKS - 1}: the target failed in a step of" in checked
+    assert "store whole" in checked

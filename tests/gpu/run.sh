@@ -1,0 +1,117 @@
+#!/bin/sh
+# On a bare GPU machine, beside the files of all folders that //tests/gpu:bundle wrote:
+#   sh run.sh unpack               verifies and unpacks; the code alone where the image is there
+#   sh run.sh [--detach] [--gpus 0,1] [--in-order] GROUP...   runs groups of tests and measurements
+#   sh run.sh list | status | wait SECONDS | report
+#   sh run.sh exec COMMAND...      one command of the image
+# Results lie in results/ beside this script, and are copied to $OUT where that is set. Where the
+# image's root cannot be entered (no right to mount, or EAGLE3_IN_PLACE=1), its own Python runs in place.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+image=$here/image
+workspace=$image/root/opt/eagle3/eagle3_training
+results=$here/results
+
+unpack() {
+  began=$(date +%s)
+  if [ ! -e "$image" ]; then
+    sh "$here/install.sh" "$image"
+    write_python
+  fi
+  if ! (cd "$here" && sha256sum --quiet --check code.tar.gz.sha256); then
+    echo "error: code.tar.gz is damaged: copy it again" >&2
+    exit 1
+  fi
+  # Over the image's own files; what a commit removed must not stay. The models do.
+  find "$workspace" -mindepth 1 -maxdepth 1 ! -name third_party -exec rm -rf {} +
+  gzip -dc "$here/code.tar.gz" | tar -x --no-same-owner -C "$workspace" -f -
+  mkdir -p "$results"
+  find_mode
+  echo "unpacked in $(($(date +%s) - began)) s; $(cat "$results/mode")" >&2
+}
+
+# The image's Python, in its root or in place: it brings its own C library, and processes that it
+# starts are started by this file again.
+write_python() {
+  rm -f "$image/root/usr/bin/python3"
+  cat > "$image/root/usr/bin/python3" << 'PYTHON'
+#!/bin/sh
+self=$0
+if [ -L "$self" ]; then self=$(readlink -f "$self"); fi
+usr=${self%/bin/*}
+exec "$usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --argv0 "$self" "$usr/bin/python3.13" "$@"
+PYTHON
+  chmod +x "$image/root/usr/bin/python3"
+  mkdir "$image/bin"
+  ln -s ../root/usr/bin/python3 "$image/bin/python3"
+}
+
+find_mode() {
+  if [ -n "${EAGLE3_IN_PLACE:-}" ]; then
+    echo "in place, as EAGLE3_IN_PLACE asks" > "$results/mode"
+  elif "$image/run-in-image" true 2> "$results/mode.log"; then
+    echo "in the image's root" > "$results/mode"
+  else
+    echo "in place, as the image's root cannot be entered: $(tail -n 1 "$results/mode.log")" > "$results/mode"
+  fi
+}
+
+# Runs a command with the image's environment, in the folder of the code.
+enter() {
+  cd "$results"
+  case $(cat mode) in
+    "in the"*)
+      "$image/run-in-image" env -C "${workspace#"$image/root"}" EAGLE3_RESULTS="$results" "$@"
+      ;;
+    *)
+      (
+        set -a
+        # shellcheck disable=SC1091 # written by install.sh
+        . "$image/environment"
+        set +a
+        root=$image/root
+        export HOME="$here/home" SSL_CERT_FILE="$root$SSL_CERT_FILE" RUNFILES_DIR="$root$RUNFILES_DIR"
+        export PATH="$image/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        # Triton's C compiler must be this machine's: the image's looks for its parts in the root.
+        unset CC LD_PRELOAD PYTHONHOME
+        mkdir -p "$HOME"
+        export PYTHONPATH="$workspace:$root/usr/local/lib/python3.13/dist-packages"
+        export EAGLE3_RESULTS="$results"
+        cd "$workspace"
+        exec "$@"
+      )
+      ;;
+  esac
+}
+
+if [ "${1:-}" = unpack ]; then
+  unpack
+  exit
+fi
+if [ ! -e "$results/mode" ]; then
+  echo "error: nothing is unpacked yet: sh $0 unpack" >&2
+  exit 2
+fi
+code=0
+case ${1:-} in
+  exec)
+    shift
+    enter "$@" || code=$?
+    ;;
+  --detach)
+    shift
+    : > "$results/detached.log"
+    # A new session: it lives on when the shell that called this ends.
+    setsid sh "$0" "$@" >> "$results/detached.log" 2>&1 < /dev/null &
+    echo "detached: sh $0 status; sh $0 wait SECONDS" >&2
+    ;;
+  *)
+    enter python3 -m tests.gpu.proof "$@" || code=$?
+    ;;
+esac
+if [ -n "${OUT:-}" ] && [ -d "$OUT" ]; then
+  for file in "$results"/report.* "$results"/files/*; do
+    [ ! -e "$file" ] || cp "$file" "$OUT/"
+  done
+fi
+exit "$code"
