@@ -76,7 +76,8 @@ class Loop:
                 step = self._state.step
                 sums_NS, norm = self._trainer.step(step, data, counted_S)
                 self._meter.add(sums_NS, tokens)
-                self._state = replace(self._state, step=step + 1, acceptance=None)
+                seen = self._state.tokens + tokens
+                self._state = replace(self._state, step=step + 1, acceptance=None, tokens=seen)
                 is_last = self._state.step == self._plan.steps
                 if is_last or self._state.step % run.log_every == 0:
                     self._write(norm, loader.waited)
@@ -111,6 +112,7 @@ class Loop:
             record = Record(
                 kind="train",
                 step=step,
+                tokens=self._state.tokens,
                 loss=loss,
                 metrics=metrics,
                 learning_rate=config.optimizer.learning_rate * share,
@@ -126,7 +128,8 @@ class Loop:
         self._state = replace(self._state, acceptance=metrics.acceptance_length)
         if self._log is not None:
             loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
-            self._log.write(Record("validation", self._state.step, loss, metrics))
+            state = self._state
+            self._log.write(Record("validation", state.step, state.tokens, loss, metrics))
 
     def _save(self) -> None:
         run, groups = self._plan.config.run, self._trainer.state()
