@@ -28,7 +28,8 @@ class RunState:
     """Where a run is. What is drawn by lot follows from the configuration and `step` alone.
 
     `step` optimizer steps are done, and so many times `batches_per_step` batches were taken of
-    the data that `data_sha256` names (TrainingPlan.data_sha256). `acceptance` is the validation's
+    the data that `data_sha256` names (TrainingPlan.data_sha256), with `tokens` in them, each
+    counted as often as it was seen. `acceptance` is the validation's
     simulated acceptance length at this step, None where it was not taken.
     """
 
@@ -36,6 +37,7 @@ class RunState:
     data_sha256: str
     step: int
     acceptance: float | None = None
+    tokens: int = 0
 
 
 def save_checkpoint(

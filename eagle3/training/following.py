@@ -72,8 +72,6 @@ class Following:
         self._in_steps: deque[tuple[int, Counter[str]]] = deque()
         # Grows while `steps` goes on; documents name samples by their numbers in it.
         self.samples = SampleSet(self._store, self._ids)
-        # In the steps that are not handed out again.
-        self.tokens_before = 0
         self._add(processes.tell(order.read() if processes.is_first else []))
 
     def steps(self, first: int, stop: StopRequest) -> Iterator[tuple[Packed, ...] | None]:
@@ -90,8 +88,6 @@ class Following:
                     rows[self._entries[document.sample].shard] += document.length
                 self._in_steps.append((number, rows))
                 number += 1
-                if number <= first:
-                    self.tokens_before += rows.total()
             if number > first or (step is None and number == first):
                 yield step
         if not number:

@@ -18,12 +18,14 @@ METRICS = "metrics.jsonl"
 class Record:
     """What is known after `step` steps; the training's means are over the steps since the last.
 
+    `tokens` were seen by then, without padding, by all processes, in each epoch anew.
     `mfu` and `waited` are shares: of the hardware's arithmetic, and of the time in which no data
     was there. What a validation does not measure is None.
     """
 
     kind: Literal["train", "validation"]
     step: int
+    tokens: int
     loss: float
     metrics: StepMetrics
     learning_rate: float | None = None

@@ -47,9 +47,8 @@ class Loop:
         self._log = log
         self._processes = processes
         self._following = following
-        # The newest checkpoint's step, and the tokens of this process's steps.
+        # The newest checkpoint's step.
         self._saved = state.step or None
-        self._tokens = 0
         self._norm = torch.zeros(())
         self._last_scheduled = 0.0
         self._meter = _Meter(plan, processes)
@@ -103,9 +102,9 @@ class Loop:
         sums_NS, self._norm = self._trainer.step(
             self._state.step, data, counted_S, self._last_scheduled
         )
-        self._tokens += tokens
         self._meter.add(sums_NS, tokens)
-        self._state = replace(self._state, step=self._state.step + 1, acceptance=None)
+        step, seen = self._state.step + 1, self._state.tokens + tokens
+        self._state = replace(self._state, step=step, acceptance=None, tokens=seen)
         run = self._plan.config.run
         if self._state.step % run.log_every == 0:
             self._write(loader.waited)
@@ -119,8 +118,7 @@ class Loop:
         if self._following is None:
             return self._state.step
         # How many steps there will be is not known, because not all of them are full.
-        before = self._following.tokens_before + self._tokens
-        return before / self._plan.config.data.tokens_per_step
+        return self._state.tokens / self._plan.config.data.tokens_per_step
 
     def _stop(self, loader: BatchLoader, stop: StopRequest) -> None:
         self._save(loader.waited)
@@ -164,6 +162,7 @@ class Loop:
             record = Record(
                 kind="train",
                 step=step,
+                tokens=self._state.tokens,
                 loss=loss,
                 metrics=metrics,
                 learning_rate=config.optimizer.learning_rate * share,
@@ -179,7 +178,8 @@ class Loop:
         self._state = replace(self._state, acceptance=metrics.acceptance_length)
         if self._log is not None:
             loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
-            self._log.write(Record("validation", self._state.step, loss, metrics))
+            state = self._state
+            self._log.write(Record("validation", state.step, state.tokens, loss, metrics))
 
     def _save(self, waited: float) -> None:
         """Saves what is new, its metrics first, and lets go of the samples behind it."""

@@ -33,6 +33,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_serving_contracts.PATCHED,
     *speculators_contracts.GENERATION,
     *speculators_contracts.EXPORT,
+    *speculators_contracts.TRAINING,
     *transformers_contracts.STATES,
 )
 

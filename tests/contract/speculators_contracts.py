@@ -12,6 +12,7 @@ from tests.contract.relying import (
     P21,
     P24,
     PEER,
+    PEER_TRAINING,
 )
 
 CLASS = "speculators.data_generation:VllmHiddenStatesGenerator"
@@ -178,5 +179,81 @@ EXPORT = (
         Has("speculative_tokens"),
         (DRAFT,),
         "how many tokens the draft proposes when served",
+    ),
+)
+
+SAMPLER = "speculators.train.distributed_batch_sampler:MultipackDistributedBatchSamplerV2"
+
+TRAINING = (
+    Contract(
+        "speculators.train.trainer:Trainer",
+        Call("model", "config", "train_loader"),
+        (PEER_TRAINING,),
+        "train_peer trains speculators' draft by this",
+    ),
+    Contract(
+        "speculators.train.trainer:TrainerConfig",
+        Has(
+            "lr",
+            "num_epochs",
+            "save_path",
+            "local_rank",
+            "train_call_kwargs",
+            "scheduler_type",
+            "scheduler_warmup_steps",
+            "scheduler_total_steps",
+        ),
+        (PEER_TRAINING,),
+        "what train_peer asks of it",
+    ),
+    Contract(
+        "speculators.train.trainer:Trainer.train_epoch",
+        Does(
+            "logs the metrics of each step, the loss among them",
+            'metric_logger.info({"train": metrics, "epoch": epoch, "lr": current_lr}, extra=...)',
+        ),
+        (PEER_TRAINING,),
+        "train_peer reports the last loss",
+    ),
+    Contract(
+        "speculators.train.data:shift_batch",
+        Call("batch"),
+        (PEER_TRAINING,),
+        "rows are shifted as speculators shifts them",
+    ),
+    Contract(
+        "speculators.train.data:create_collate_fn",
+        Call("max_len"),
+        (PEER_TRAINING,),
+        "samples are packed as speculators packs them",
+    ),
+    Contract(
+        SAMPLER,
+        Call("batch_max_length", "lengths", "num_replicas", "rank", "seed="),
+        (PEER_TRAINING,),
+        "samples are packed as speculators packs them",
+    ),
+    Contract(
+        SAMPLER,
+        Has("set_epoch", "__iter__"),
+        (PEER_TRAINING,),
+        "its epochs are gone through one after the other",
+    ),
+    Contract(
+        "speculators.train.data:Eagle3SampleFileDataset.__getitem__",
+        Does(
+            "gives each sample its length, its positions from 0, and shifts it last",
+            'data["lengths"] = torch.tensor([seq_len], dtype=torch.long)',
+            'data["position_ids"] = torch.arange(seq_len, dtype=torch.long)',
+            "return shift_batch(data)",
+        ),
+        (PEER_TRAINING,),
+        "a sample of our store takes the same way",
+    ),
+    Contract(
+        "speculators.train.noise_transforms:TransformTensors",
+        Call("std", "tensors"),
+        (PEER_TRAINING,),
+        "AddUniformNoise is made by this",
     ),
 )

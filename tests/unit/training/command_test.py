@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from eagle3.train import train
 from eagle3.training.checkpoint import newest_checkpoint
-from tests.unit.training.tiny_run import make_store, make_world
+from tests.unit.training.tiny_run import HIDDEN_SIZE, make_store, make_world
 
 CONFIG = """\
 data: {store: store, tokens_per_step: 64, validation_share: 0.2}
@@ -52,7 +52,9 @@ def test_progress_tells_data_draft_and_steps(desk: Path) -> None:
     lines = run(desk).stderr.splitlines()
     assert lines[0] == f"train: a draft from {desk}/store into {desk}/eagle3-draft"
     assert any(line.startswith("data: ") and line.endswith("held out") for line in lines)
-    assert any(line.startswith("draft: hidden 16, points 2, 4, 5, vocab") for line in lines)
+    assert any(
+        line.startswith(f"draft: hidden {HIDDEN_SIZE}, points 2, 4, 5, vocab") for line in lines
+    )
     assert any(line.startswith("step 12/12, loss ") for line in lines)
 
 

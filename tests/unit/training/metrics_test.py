@@ -18,7 +18,15 @@ from eagle3.training.unroll import UnrolledLoss
 
 METRICS_OF_TWO = StepMetrics((2.0, 3.0), (0.5, 0.4), (0.5, 0.2), (0.5, 0.4))
 RECORD = Record(
-    "train", 20, 4.4, METRICS_OF_TWO, tokens_per_s=1234.5, mfu=0.41, waited=0.001, learning_rate=0.1
+    "train",
+    20,
+    640,
+    4.4,
+    METRICS_OF_TWO,
+    tokens_per_s=1234.5,
+    mfu=0.41,
+    waited=0.001,
+    learning_rate=0.1,
 )
 
 
@@ -49,7 +57,7 @@ def test_the_line_tells_it_all() -> None:
         "step 20/300, loss 4.400 (2.00 3.00), acceptance 1.700, joint 50% 20%, "
         "conditional 50% 40%, 1,234 tokens/s, MFU 41%, waiting 0.1%, 1:05 left"
     )
-    validation = describe(Record("validation", 20, 4.4, METRICS_OF_TWO), 300, None)
+    validation = describe(Record("validation", 20, 640, 4.4, METRICS_OF_TWO), 300, None)
     assert validation.startswith("  validation, loss 4.400")
     assert "tokens/s" not in validation
 

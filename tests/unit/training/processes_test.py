@@ -1,13 +1,7 @@
 """Two processes learn what one learns."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +9,8 @@ from eagle3.errors import InputError
 from eagle3.store.writer import StoreWriter
 from eagle3.training.checkpoint import newest_checkpoint, read_tensors
 from eagle3.training.distributed import Processes, joined_processes
-from eagle3.training.log import METRICS, read_records
 from eagle3.training.train import prepare_training
+from tests.unit.training.started import curve, end, start
 from tests.unit.training.tiny_run import (
     ALONE,
     VOCAB_SIZE,
@@ -28,7 +22,6 @@ from tests.unit.training.tiny_run import (
     tiny_config,
 )
 
-PROGRAM = (sys.executable, "-m", "tests.unit.training.train_tiny")
 FLAGS = {"batches_per_step": 2, "log_every": 1, "noise": 0.05, "ema": 0.9}
 
 
@@ -37,49 +30,11 @@ def world(tmp_path: Path) -> Path:
     return make_world(tmp_path)
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
-def start(world: Path, count: int, *arguments: str, **flags: Any) -> list[subprocess.Popen[str]]:
-    """Starts `count` processes as torchrun does."""
-    port = str(free_port())
-    return [
-        subprocess.Popen(
-            [*PROGRAM, str(world), json.dumps(FLAGS | flags), *arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(count),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-
-
-def end(processes: list[subprocess.Popen[str]], expected: int = 0) -> None:
-    for process in processes:
-        _, stderr = process.communicate(timeout=200)
-        assert process.returncode == expected, stderr
-
-
-def curve(out: Path) -> list[float]:
-    return [record["loss"] for record in read_records(out / METRICS)]
-
-
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_curve_is_that_of_one_process(world: Path, parallel: str) -> None:
     together, alone = world / "together", world / "alone"
-    running = start(world, 2, out=str(together), parallel=parallel)
-    end(start(world, 1, out=str(alone), parallel=parallel))
+    running = start(world, 2, **FLAGS, out=str(together), parallel=parallel)
+    end(start(world, 1, **FLAGS, out=str(alone), parallel=parallel))
     end(running)
     assert len(curve(alone)) == 12 + 4
     assert curve(together) == pytest.approx(curve(alone), rel=1e-4)
@@ -95,13 +50,13 @@ def test_the_curve_is_that_of_one_process(world: Path, parallel: str) -> None:
 
 def test_a_sharded_run_goes_on_from_its_checkpoint(world: Path) -> None:
     whole, parted = world / "whole", world / "parted"
-    running = start(world, 2, out=str(whole), parallel="fsdp")
+    running = start(world, 2, **FLAGS, out=str(whole), parallel="fsdp")
     # SIGTERM (15) to the first process stops both after the same step.
-    end(start(world, 2, "step 5/12", "15", out=str(parted), parallel="fsdp"), expected=143)
+    end(start(world, 2, "step 5/12", "15", **FLAGS, out=str(parted), parallel="fsdp"), expected=143)
     stopped = newest_checkpoint(parted)
     assert stopped is not None
     assert stopped.name in ("step-00000005", "step-00000006")
-    end(start(world, 2, out=str(parted), parallel="fsdp"))
+    end(start(world, 2, **FLAGS, out=str(parted), parallel="fsdp"))
     end(running)
     assert curve(parted) == pytest.approx(curve(whole), rel=1e-5)
 

@@ -21,7 +21,8 @@ from eagle3.training.settings import make_config, settings_of_flags
 from eagle3.training.train import TrainReport, prepare_training, train_draft
 
 VOCAB_SIZE = 32
-HIDDEN_SIZE = 16
+# In two heads of 16, the least that flex attention takes on a GPU.
+HIDDEN_SIZE = 32
 NUM_LAYERS = 8
 CAPTURE_POINTS = (2, 4, 5, NUM_LAYERS)
 # A second thread costs more than a tensor of this size takes, and forks go without it.

@@ -12,6 +12,7 @@ from eagle3.draft.provenance import PROVENANCE
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.errors import Eagle3Error, InputError, StoreError
 from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
+from eagle3.training.log import METRICS, read_records
 from eagle3.training.settings import read_settings
 from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training
 from tests.unit.training.tiny_run import (
@@ -62,6 +63,22 @@ def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
     assert real is not None
     assert shuffled is not None
     assert real.after > shuffled.after + 0.1
+
+
+def test_an_epoch_sees_each_token_once_also_over_an_interruption(world: Path) -> None:
+    config = tiny_config(world, checkpoint_every=3)
+    plan = prepare_training(config, ALONE)
+    for steps in (3, plan.batches_per_epoch):
+        # The first run stands for one that was killed there: its schedule is a constant, too.
+        schedule = replace(config.schedule, max_steps=steps, schedule="constant", warmup=0.0)
+        run_training(replace(config, schedule=schedule))
+        for path in (world / "out" / CHECKPOINTS).glob("*/state.json"):
+            path.write_text(
+                path.read_text().replace('"max_steps": 3', f'"max_steps": {plan.batches_per_epoch}')
+            )
+    last = read_records(world / "out" / METRICS)[-1]
+    assert (last["kind"], last["step"]) == ("validation", plan.batches_per_epoch)
+    assert last["tokens"] == plan.training.tokens
 
 
 def test_the_exported_weights_are_those_of_the_best_checkpoint(world: Path) -> None:
