@@ -32,7 +32,7 @@ class ChatTemplate:
         self._date = date or datetime.date.today()
 
     @cached_property
-    def _renders_itself(self) -> bool:
+    def renders_itself(self) -> bool:
         """Whether the tokenizer has its own way to render, as Kimi's does."""
         from transformers import PreTrainedTokenizerBase
 
@@ -77,21 +77,33 @@ class ChatTemplate:
         `thinking` is what a request would say: whether the target is to think before it answers.
         Raises whatever the template raises: it is a program from the model's folder.
         """
+        return self.render(
+            self._plain(messages), list(tools) or None, open_answer=open_answer, thinking=thinking
+        )
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        open_answer: bool = False,
+        thinking: bool = False,
+    ) -> str:
+        """`text` of messages that are in the form of chat templates already."""
         settings = self._settings(thinking)
-        listed = list(tools) or None
-        if self._renders_itself:
+        if self.renders_itself:
             return self.tokenizer.apply_chat_template(
-                self._plain(messages),
-                tools=listed,
+                messages,
+                tools=tools,
                 add_generation_prompt=open_answer,
                 tokenize=False,
                 **settings,
             )
         # What apply_chat_template calls, without what it looks up anew for every conversation.
         rendered, _ = self._render(
-            conversations=[self._plain(messages)],
-            tools=listed,
-            chat_template=self._template_with_tools if listed else self._template,
+            conversations=[messages],
+            tools=tools,
+            chat_template=self._template_with_tools if tools else self._template,
             add_generation_prompt=open_answer,
             **self._special_tokens,
             **settings,

@@ -5,6 +5,7 @@ beside a special token, its parts encoded alone, and the border between what was
 generated is then known without offsets and without encoding anything twice.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -33,11 +34,11 @@ class Segmenter:
         if not self._template.tokenizer.is_fast:
             return None
         text = answers[-1].whole
-        headers = [self._header(answer.prompt) for answer in answers]
+        headers = [self.header(answer.prompt) for answer in answers]
         cuts = [0]
         for answer, header in zip(answers, headers, strict=True):
             cuts += [len(answer.prompt) - len(header), len(answer.whole)]
-        if not all(self._is_clean(text, cut) for cut in cuts[1:-1]):
+        if not all(self.is_clean(text, cut) for cut in cuts[1:-1]):
             return None
         pieces = [text[begin:end] for begin, end in pairwise(cuts)]
         encoded = self._template.encode_all(pieces)
@@ -56,7 +57,7 @@ class Segmenter:
             ids += answer_ids
         return ids[: generated[-1].stop], generated
 
-    def _header(self, prompt: str) -> str:
+    def header(self, prompt: str) -> str:
         """The longest of the template's ways to begin an answer with which `prompt` ends."""
         return next((header for header in self._known_headers if prompt.endswith(header)), "")
 
@@ -81,7 +82,23 @@ class Segmenter:
             self._headers[header] = self._template.encode(header) if header else []
         return self._headers[header]
 
-    def _is_clean(self, text: str, cut: int) -> bool:
+    def split(self, text: str) -> list[str]:
+        """`text` in parts that can be encoded one by one: beside its special tokens, or before."""
+        if not self._specials:
+            return [text]
+        first, *others = self._special_pattern.split(text)
+        if self._goes_on_after_specials:
+            return [first, *others]
+        return [first, *map("".join, zip(others[::2], others[1::2], strict=True))]
+
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[str]:
+        # As a tokenizer does it: of two that begin at one place the longer.
+        names = sorted(self._specials, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})")
+
+    def is_clean(self, text: str, cut: int) -> bool:
+        """Whether the parts of `text` before and behind `cut` can be encoded one by one."""
         return text.startswith(self._specials, cut) or (
             self._goes_on_after_specials and text.endswith(self._specials, 0, cut)
         )

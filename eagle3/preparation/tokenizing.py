@@ -16,6 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ import pyarrow as pa
 from eagle3.chat.chat_template import ChatTemplate, load_chat_template
 from eagle3.chat.conversation import Conversation, NothingToTrainOnError
 from eagle3.chat.formats import detect_format, parse_row
+from eagle3.chat.pattern import Pattern, Patterns
 from eagle3.chat.supervision import tokenize_turns
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import Eagle3Error, InputError
@@ -31,7 +33,7 @@ from eagle3.preparation.lengths import Fitted, fit_conversation, fit_tokens
 from eagle3.preparation.request import PreparationRequest
 from eagle3.preparation.sources import Chunk, parse_chunk_row
 from eagle3.preparation.target import Target
-from eagle3.store.sample import Sample
+from eagle3.store.sample import sample_id
 
 SCHEMA = pa.schema(
     [
@@ -74,6 +76,21 @@ class TokenizedChunk:
     bytes_read: int
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A row as it was read: `found` is what it holds, or what is wrong with it.
+
+    `texts` are what `pattern` wants encoded.
+    """
+
+    place: str
+    form: str
+    content: str | dict[str, Any]
+    found: Conversation | TokenSequence | InputError
+    pattern: Pattern | None = None
+    texts: Sequence[str] = ()
+
+
 class RowTokenizer:
     """Makes samples of rows; the tokenizer is opened when the first conversation is met."""
 
@@ -82,40 +99,70 @@ class RowTokenizer:
         self._target = target
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
+        parsed = [self._parse(*row) for row in chunk.rows()]
+        # All contents in one call: a tokenizer asked for them one by one is slower.
+        texts = [text for row in parsed for text in row.texts]
+        encoded = iter(self._template.encode_all(texts) if texts else ())
         outcomes = []
         rows: list[Sequence[TokenSequence]] = []
-        for place, content, line in chunk.rows():
-            form = self._request.form or "unknown"
-            try:
-                record = parse_chunk_row(place, content, line)
-                form = self._request.form or detect_format(record)
-                fitted = self._fit(parse_row(record, form))
-            except InputError as error:
-                kind = "skipped" if isinstance(error, NothingToTrainOnError) else "error"
-                reason = str(error).removeprefix(place).removeprefix(": ")
-                outcomes.append(Outcome(place, kind, form, reason=reason, content=content))
-                continue
-            if not fitted.samples:
-                reason = f"longer than {self._target.max_model_len:,} tokens"
-                outcomes.append(
-                    Outcome(place, "skipped", form, 0, 0, fitted.dropped, reason, content)
-                )
-                continue
-            rows.append(fitted.samples)
-            outcomes.append(
-                Outcome(place, "success", form, len(fitted.samples), fitted.cut, fitted.dropped)
-            )
+        for row in parsed:
+            outcome, samples = self._outcome(row, encoded)
+            outcomes.append(outcome)
+            if samples:
+                rows.append(samples)
         return TokenizedChunk(outcomes, sample_table(rows), chunk.bytes_read)
 
-    def _fit(self, row: Conversation | TokenSequence) -> Fitted:
+    def _parse(self, place: str, content: str | dict[str, Any], line: bytes | None) -> _Row:
+        form = self._request.form or "unknown"
+        try:
+            record = parse_chunk_row(place, content, line)
+            form = self._request.form or detect_format(record)
+            found = parse_row(record, form)
+        except InputError as error:
+            return _Row(place, form, content, error)
+        if isinstance(found, TokenSequence):
+            return _Row(place, form, content, found)
+        if self._request.reasoning == "drop" and not found.is_plain:
+            messages = tuple(replace(message, reasoning="") for message in found.messages)
+            found = replace(found, messages=messages)
+        try:
+            pattern = self._patterns.find(found)
+        except InputError as error:
+            return _Row(place, form, content, error)
+        texts = pattern.texts(found) if pattern else ()
+        return _Row(place, form, content, found, pattern, texts)
+
+    def _outcome(
+        self, row: _Row, encoded: Iterator[list[int]]
+    ) -> tuple[Outcome, Sequence[TokenSequence]]:
+        """What became of `row`; takes of `encoded` what belongs to it."""
+        try:
+            fitted = self._fit(row, encoded)
+        except InputError as error:
+            kind = "skipped" if isinstance(error, NothingToTrainOnError) else "error"
+            reason = str(error).removeprefix(row.place).removeprefix(": ")
+            return Outcome(row.place, kind, row.form, reason=reason, content=row.content), ()
+        if fitted.samples:
+            counts = len(fitted.samples), fitted.cut, fitted.dropped
+            return Outcome(row.place, "success", row.form, *counts), fitted.samples
+        reason = f"longer than {self._target.max_model_len:,} tokens"
+        return Outcome(
+            row.place, "skipped", row.form, 0, 0, fitted.dropped, reason, row.content
+        ), ()
+
+    def _fit(self, row: _Row, encoded: Iterator[list[int]]) -> Fitted:
         policy, length = self._request.long, self._target.max_model_len
-        if isinstance(row, TokenSequence):
-            self._check_tokens(row)
-            return fit_tokens(row, policy, length)
-        if self._request.reasoning == "drop":
-            messages = tuple(replace(message, reasoning="") for message in row.messages)
-            row = replace(row, messages=messages)
-        return fit_conversation(row, self._tokenize, policy, length)
+        found = row.found
+        if isinstance(found, InputError):
+            raise found
+        if isinstance(found, TokenSequence):
+            self._check_tokens(found)
+            return fit_tokens(found, policy, length)
+        joined = row.pattern.join(encoded) if row.pattern else None
+        if joined is not None and len(joined[0]) <= length:
+            ids, mask = joined
+            return Fitted([TokenSequence(row.place, tuple(ids), tuple(mask))])
+        return fit_conversation(found, self._tokenize, policy, length)
 
     def _tokenize(self, conversation: Conversation) -> list[TokenSequence]:
         sequences = tokenize_turns(conversation, self._template)
@@ -135,6 +182,10 @@ class RowTokenizer:
             trust_remote_code=self._request.trust_remote_code,
             date=self._request.date,
         )
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return Patterns(self._template)
 
     def _check_tokens(self, sequence: TokenSequence) -> None:
         if all(sequence.loss_mask):
@@ -188,26 +239,31 @@ def tokenize_chunks(
 
 def sample_table(rows: Sequence[Sequence[TokenSequence]]) -> pa.Table:
     """The samples of `rows` in SCHEMA; those of one row are one conversation."""
-    samples: list[TokenSequence] = []
-    conversations: list[str] = []
-    ids: list[str] = []
-    for row in rows:
-        row_ids = [Sample(part.input_ids, part.loss_mask).id for part in row]
-        conversation = hashlib.sha256("\n".join(row_ids).encode()).hexdigest()[:32]
-        ids += row_ids
-        conversations += [conversation] * len(row_ids)
-        samples += row
+    samples = [sample for row in rows for sample in row]
     offsets = np.zeros(len(samples) + 1, np.int32)
     np.cumsum([len(sample.input_ids) for sample in samples], out=offsets[1:])
     # array and bytes take tuples several times faster than numpy does.
-    tokens, mask = array("i"), bytearray()
+    tokens, mask = array("q"), bytearray()
     for sample in samples:
         tokens.extend(sample.input_ids)
         mask += bytes(sample.loss_mask)
+    tokens_view, mask_view = memoryview(tokens), memoryview(mask)
+    ids = [
+        sample_id(tokens_view[begin:end], mask_view[begin:end])
+        for begin, end in pairwise(offsets.tolist())
+    ]
+    conversations: list[str] = []
+    left = iter(ids)
+    for row in rows:
+        joined = "\n".join(islice(left, len(row)))
+        conversation = hashlib.sha256(joined.encode()).hexdigest()[:32]
+        conversations += [conversation] * len(row)
     columns = [
         pa.array(ids, pa.string()),
         pa.array(conversations, pa.string()),
-        pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(tokens, np.int32))),
+        pa.ListArray.from_arrays(
+            pa.array(offsets), pa.array(np.frombuffer(tokens, np.int64).astype(np.int32))
+        ),
         pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(mask, np.int8))),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)

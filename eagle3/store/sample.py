@@ -2,6 +2,7 @@
 
 import hashlib
 from array import array
+from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,10 +25,7 @@ class Sample:
         The id depends on the content alone, so that the order of the data, the batch and the
         machine make no difference, and a sample that stands twice in the data is one sample.
         """
-        content = hashlib.sha256(b"eagle3 sample 1\n")
-        content.update(self.input_ids_bytes)
-        content.update(self.loss_mask_bytes)
-        return content.hexdigest()[:32]
+        return sample_id(self.input_ids_bytes, self.loss_mask_bytes)
 
     @property
     def input_ids_bytes(self) -> bytes:
@@ -38,6 +36,14 @@ class Sample:
     def loss_mask_bytes(self) -> bytes:
         """One byte a token."""
         return bytes(self.loss_mask)
+
+
+def sample_id(input_ids_bytes: Buffer, loss_mask_bytes: Buffer) -> str:
+    """`Sample.id`, of what `Sample.input_ids_bytes` and `Sample.loss_mask_bytes` give."""
+    content = hashlib.sha256(b"eagle3 sample 1\n")
+    content.update(input_ids_bytes)
+    content.update(loss_mask_bytes)
+    return content.hexdigest()[:32]
 
 
 def dataset_digest(samples: list[Sample] | tuple[Sample, ...]) -> str:
