@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from tests.contract.runfile import runfile
 from tests.gpu.groups import groups
 from tests.gpu.targets import read_targets
-from tests.contract.runfile import runfile
 
 TEXT = """
 load("//tools/remote:gpu_test.bzl", "gpu_py_test")
