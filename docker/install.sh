@@ -69,12 +69,20 @@ if [ -z "${IMAGE_NAMESPACE:-}" ]; then
   exec unshare --user --map-root-user --mount "$0" "$@"
 fi
 
-# Of the lines of `ldconfig -p`, the paths of the 64-bit driver's libraries.
+# The 64-bit driver's libraries: of the loader's list, and of folders that it is told of otherwise.
 driver_libraries() {
-  while IFS= read -r line; do
+  ldconfig -p 2>/dev/null | while IFS= read -r line; do
     case $line in
       *libcuda.so.*x86-64*"=> "* | *libnvidia-*.so*x86-64*"=> "*) echo "${line##*=> }" ;;
     esac
+  done
+  IFS=:
+  for folder in ${LD_LIBRARY_PATH:-} /usr/local/nvidia/lib64; do
+    for library in "$folder"/libcuda.so.1 "$folder"/libnvidia-*.so*; do
+      if [ -e "$library" ]; then
+        echo "$library"
+      fi
+    done
   done
 }
 
@@ -86,13 +94,17 @@ done
 mount --bind "$IMAGE_FOLDER" "$root/mnt"
 # The host's driver: its libraries go into a folder that is searched first, and nowhere else.
 driver=
-for library in $(ldconfig -p 2>/dev/null | driver_libraries); do
+for library in $(driver_libraries); do
   if [ -z "$driver" ]; then
     driver=/run/driver
     mount -t tmpfs driver "$root/run"
     mkdir "$root$driver"
   fi
   target=$root$driver/$(basename "$library")
+  # A name may come twice; the first is the one that the loader takes.
+  if [ -e "$target" ]; then
+    continue
+  fi
   : > "$target"
   mount --bind "$(readlink -f "$library")" "$target"
 done

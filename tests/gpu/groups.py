@@ -12,7 +12,8 @@ _MINUTE = 60.0
 class Step:
     """A command of Python's, without `python3`; its last line of JSON, if any, is its figures.
 
-    `{files}` in a word stands for the folder whose files are results.
+    In a word, `{files}` stands for the folder whose files are results, and `{work}` for one that
+    stays when the group has ended.
     """
 
     name: str
@@ -40,6 +41,32 @@ def _tests(*names: str) -> Iterable[Step]:
 
 def _module(name: str, module: str, *arguments: str) -> Step:
     return Step(name, ("-m", module, *arguments))
+
+
+# SmolLM2 answers 2 million tokens' worth of questions of its own, and a draft learns from them.
+_ASKED = ("--self-instruct", "1000000", "--tokens", "2100000", "--turns", "2")
+_SAMPLED = ("--temperature", "0.7", "--max-tokens", "512")
+_RECIPE = (
+    *("--draft-vocab", "16384", "--tokens-per-step", "4096", "--learning-rate", "1e-3"),
+    *("--epochs", "8", "--unroll-steps", "7", "--unroll-decay", "0.8", "--train-head"),
+    *("--checkpoint-every", "200", "--log-every", "50"),
+)
+
+
+def _road() -> Iterable[Step]:
+    data, store, run = "{work}/dataset", "{work}/store", "{work}/run"
+    yield _module("prepare", "eagle3.prepare", *_ASKED, *_SAMPLED, "--out", data)
+    yield _module(
+        "extract",
+        *("eagle3.extract", "--data", data, "--max-tokens-per-step", "8192"),
+        *("--out", store, "--json"),
+    )
+    yield _module("train", "eagle3.train", "--store", store, *_RECIPE, "--out", run, "--json")
+    yield _module(
+        "evaluate",
+        *("eagle3.evaluate", "--draft", f"{run}/draft", "--data", "heldout"),
+        *("--batches", "1,8,32", "--temperature", "1.0", "--json"),
+    )
 
 
 _KIMI = ("--config", "kimi-k2.5-8-layers", "--layers", "2,4,6,7")
@@ -113,6 +140,32 @@ def groups() -> dict[str, Group]:
                     _module("bench_train", "eagle3.bench_train", "--json"),
                     _module(
                         "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
+                    ),
+                ),
+            ),
+            Group(
+                "road",
+                "SmolLM2 from questions of its own to a draft that vLLM serves",
+                1,
+                30 * _MINUTE,
+                tuple(_road()),
+            ),
+            Group(
+                "profiles",
+                "where the time of an extraction step and of a training step goes",
+                1,
+                10 * _MINUTE,
+                (
+                    _module(
+                        "extraction step",
+                        *("tests.gpu.reference_run", "--gpus", "1", "--layers", "8"),
+                        *("--tokens", "65536", "--lengths", "2048", "--out", "/dev/shm/profile"),
+                        *("--no-plain", "--no-kill", "--json"),
+                    ),
+                    _module(
+                        "training step",
+                        *("eagle3.bench_train", "--no-baseline", "--json"),
+                        *("--profile", "{files}/training_profile.txt"),
                     ),
                 ),
             ),

@@ -41,6 +41,12 @@ class Results:
     def log(self, group: str) -> Path:
         return self._groups / f"{group}.log"
 
+    def work(self, group: str) -> Path:
+        """A folder for what a group makes and another run of it can go on with."""
+        folder = self.folder / "work" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def write(self, state: dict[str, Any]) -> None:
         """Keeps the state of a group, and makes the report anew."""
         with self._lock:
@@ -159,7 +165,12 @@ def run_step(
     log.flush()
     position = log.tell()
     environment = os.environ | step.environment | {"CUDA_VISIBLE_DEVICES": state["gpus"]}
-    words = [word.replace("{files}", str(results.files)) for word in step.command]
+    words = [
+        word.replace("{files}", str(results.files)).replace(
+            "{work}", str(results.work(state["group"]))
+        )
+        for word in step.command
+    ]
     process = subprocess.Popen(
         [sys.executable, *words],
         stdout=log,

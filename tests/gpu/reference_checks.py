@@ -70,7 +70,8 @@ def check_store(folder: Path, samples: Sequence[Sample], manifest: Manifest) -> 
         if not torch.isfinite(states_TLH).all():
             raise EngineError(f"{sample.id} has a value that is no number")
     return [
-        f"store: {len(samples):,} samples of {list(shape)} and like them, bfloat16, all finite",
+        f"store: {len(samples):,} samples, {store.tokens:,} tokens of {list(width)}, bfloat16, all "
+        "finite",
         f"manifest: points {','.join(map(str, manifest.capture_points))}, stack "
         f"{manifest.stack.name} {manifest.stack.digest[:12]}, {counts.shards} shards, "
         f"{counts.bytes:,} bytes; every checksum right",

@@ -107,9 +107,8 @@ def plan(run: Run) -> list[str]:
         if finding.verdict == "fail":
             raise InputError(str(finding))
         lines.append(str(finding))
-    # Of the first length there is a second store: that of the run that is killed.
-    lengths = (*run.lengths, run.lengths[0])
-    samples = [sample for length in lengths for sample in run.samples(length)]
+    # Two stores at a time: the one of the first length, and another, which is removed.
+    samples = [sample for length in (run.lengths[0],) * 2 for sample in run.samples(length)]
     disk = plan_disk(samples, run.manifest(samples), run.scratch, SHARD_BYTES, begun=False)
     lines.append(
         f"disk: {readable_size(disk.needed)} of states, {readable_size(disk.free)} free in "

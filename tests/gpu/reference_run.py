@@ -185,12 +185,12 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
             samples = run.samples(length)
             manifest = run.manifest(samples)
             shares = Shares(engine)
-            seconds = extract(run, engine, samples, manifest, run.scratch / str(length))
+            folder = run.scratch / str(length)
+            seconds = extract(run, engine, samples, manifest, folder)
             tokens = manifest.dataset.tokens
-            lines = [
-                shares.check(tokens),
-                *check_store(run.scratch / str(length), samples, manifest),
-            ]
+            lines = [shares.check(tokens), *check_store(folder, samples, manifest)]
+            if length != run.lengths[0]:
+                shutil.rmtree(folder)
             for line in lines:
                 say(f"{length}: {line}")
             checked += [f"{length}: {line}" for line in lines]

@@ -14,7 +14,8 @@ def test_format() -> None:
 
 
 def test_types() -> None:
-    sites = [workspace.located(f"{name}/site-packages") for name in ("stack_cpu", "buildgrid")]
+    places = ("stack_cpu/site-packages", "buildgrid/site-packages", "zstandard/wheel")
+    sites = [workspace.located(place) for place in places]
     result = workspace.run_tool(
         "pyrefly",
         "check",

@@ -13,6 +13,9 @@ from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.pins import Pin
 from tools.bootstrap.prefix import exclusive, staging
 
+# Of the interpreter that //tools/bootstrap assembles.
+PYTHON_VERSION = "3.13"
+
 
 def fetch(pins: Sequence[Pin], cache_root: Path, *, what: str) -> dict[str, Path]:
     """Name -> wheel file, from the cache, else through pip and the machine's pip configuration."""
@@ -52,7 +55,9 @@ def _download(pins: Sequence[Pin], stage: Path) -> dict[Pin, Path]:
     folder.mkdir()
     text = ", ".join(f"{pin.name} {pin.version}" for pin in pins)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-    options: list[str | Path] = ["--only-binary=:all:", "--dest", folder, "-r", requirements]
+    # Wheels are for the pinned interpreter, whatever Python this one is.
+    choice = ["--only-binary=:all:", f"--python-version={PYTHON_VERSION}"]
+    options: list[str | Path] = [*choice, "--dest", folder, "-r", requirements]
     with console.download(text, stage, sum(pin.size for pin in pins)):
         # From the stage: Python puts the current folder first on the path of `-m`. Into the
         # stage too: a machine's /tmp may be too small for what pip keeps there.

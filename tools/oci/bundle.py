@@ -26,7 +26,7 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 _BLOCK = 1 << 20
 
 # Packs a layer (tar.gz) anew, as tar.zst.
-Repack = Callable[[BinaryIO, BinaryIO], None]
+Repack = Callable[[BinaryIO, io.RawIOBase], None]
 
 
 def part_size(text: str) -> int:

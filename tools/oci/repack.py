@@ -1,5 +1,6 @@
 """Packs layers anew by zstd, without paths that the machine they go to does not need."""
 
+import io
 import tarfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -28,7 +29,7 @@ class Repacker:
             _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, threads=threads
         )
 
-    def __call__(self, blob: BinaryIO, sink: BinaryIO) -> None:
+    def __call__(self, blob: BinaryIO, sink: io.RawIOBase) -> None:
         packer = zstandard.ZstdCompressor(compression_params=self._parameters)
         with (
             tarfile.open(fileobj=blob, mode="r|gz", bufsize=_BLOCK) as layer,

@@ -1,0 +1,99 @@
+"""Groups run side by side on GPUs of their own, within their time, and all is reported."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.gpu.groups import Group, Step
+from tests.gpu.proof import Gpus, Results, last_figures, run_group
+
+
+def python(code: str, name: str = "step") -> Step:
+    return Step(name, ("-c", code))
+
+
+def group(*steps: Step, gpus: int = 0, timeout_s: float = 60.0) -> Group:
+    return Group("some", "a group of a test", gpus, timeout_s, steps)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    monkeypatch.setattr("tests.gpu.proof.describe_machine", lambda: {"gpus": 2, "gpu": "none"})
+    return Results(tmp_path / "results")
+
+
+def report_of(results: Results) -> list[dict[str, object]]:
+    return json.loads((results.folder / "report.json").read_text())["groups"]
+
+
+def test_a_failing_step_fails_its_group_and_the_next_step_runs(results: Results) -> None:
+    steps = (
+        python("print('broken'); raise SystemExit(3)", "first"),
+        python("print('{\"rate\": 7}')", "second"),
+    )
+    assert not run_group(group(*steps), Gpus([]), results)
+    [state] = report_of(results)
+    assert state["state"] == "failed"
+    first, second = state["steps"]  # type: ignore[misc]
+    assert (first["state"], second["state"]) == ("failed", "passed")
+    assert second["figures"] == {"rate": 7}
+    text = (results.folder / "report.txt").read_text()
+    assert "      | broken" in text
+    assert '{"rate": 7}' in text
+
+
+def test_a_step_that_takes_too_long_is_ended_with_its_children(
+    results: Results, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(note)!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    began = time.monotonic()
+    assert not run_group(group(python(code), timeout_s=5.0), Gpus([]), results)
+    assert time.monotonic() - began < 60
+    [state] = report_of(results)
+    assert state["steps"][0]["state"] == "timeout"  # type: ignore[index]
+    child = int(note.read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_groups_have_gpus_to_themselves(results: Results) -> None:
+    gpus = Gpus([4, 6])
+    seen: list[list[int]] = []
+    both = threading.Barrier(2, timeout=30)
+
+    def one() -> None:
+        with gpus.take(1) as numbers:
+            both.wait()
+            seen.append(numbers)
+            time.sleep(0.1)
+
+    threads = [threading.Thread(target=one) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [[4], [6]]
+    with gpus.take(2) as numbers:
+        assert numbers == [4, 6]
+    code = "import os; print('{\"seen\": \"' + os.environ['CUDA_VISIBLE_DEVICES'] + '\"}')"
+    assert run_group(group(python(code), gpus=2), gpus, results)
+    assert report_of(results)[0]["steps"][0]["figures"] == {"seen": "4,6"}  # type: ignore[index]
+
+
+def test_more_gpus_than_there_are_is_told(results: Results) -> None:
+    assert not run_group(group(python("pass"), gpus=3), Gpus([0, 1]), results)
+    assert "3 GPUs are needed" in (results.folder / "report.txt").read_text()
+
+
+def test_figures_are_the_last_line_of_json() -> None:
+    assert last_figures('{"a": 1}\nwords\n{"a": 2}\n{broken}\nwords') == {"a": 2}
+    assert last_figures("none {}") is None

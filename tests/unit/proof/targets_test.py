@@ -1,0 +1,55 @@
+"""What runs without Bazel is what Bazel runs."""
+
+from pathlib import Path
+
+from tests.contract.runfile import runfile
+from tests.gpu.groups import groups
+from tests.gpu.targets import read_targets
+
+TEXT = """
+load("//tools/remote:gpu_test.bzl", "gpu_py_test")
+
+package(default_visibility = ["//visibility:public"])
+
+py_library(name = "gpu", srcs = glob(["*.py"]))
+
+gpu_py_test(
+    name = "one",
+    srcs = ["one_test.py", "//tests/integration:two_test.py"],
+    args = ["-k", "not slow"],
+    env = {"A": "1"},
+    gpus = 2,
+    min_sm = 90,
+    deps = [":gpu"],
+)
+"""
+
+
+def test_sources_arguments_and_environment_are_the_targets(tmp_path: Path) -> None:
+    build = tmp_path / "BUILD.bazel"
+    build.write_text(TEXT)
+    [target] = read_targets(build).values()
+    assert target.label == "//tests/gpu:one_gpu"
+    assert target.gpus == 2
+    assert target.environment == {"A": "1", "EAGLE3_TEST_GPUS": "2", "EAGLE3_TEST_MIN_SM": "90"}
+    assert target.command == (
+        "tools/python/pytest_main.py",
+        "tests/gpu/one_test.py",
+        "tests/integration/two_test.py",
+        *("-p", "tools.remote.gpu_guard", "-k", "not slow"),
+    )
+
+
+def test_every_target_of_the_folder_is_in_a_group_but_those_for_eight_gpus() -> None:
+    targets = read_targets(runfile("tests/gpu/BUILD.bazel"))
+    run = {step.name for group in groups().values() for step in group.steps}
+    missing = {label for label, target in targets.items() if target.gpus <= 2} - run
+    assert not missing
+
+
+def test_a_group_has_the_gpus_that_its_targets_ask_for() -> None:
+    targets = read_targets(runfile("tests/gpu/BUILD.bazel"))
+    for group in groups().values():
+        for step in group.steps:
+            if step.name in targets:
+                assert targets[step.name].gpus <= group.gpus
