@@ -26,7 +26,7 @@ _SHAREGPT_ROLES = {
 }
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _THINK_BEGIN, _THINK_END = "<think>", "</think>"
-_NOT_TEXT_KEYS = ("image", "images", "audio", "video", "videos")
+_NOT_TEXT_KEYS = frozenset({"image", "images", "audio", "video", "videos"})
 
 
 def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
@@ -50,8 +50,8 @@ def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
 
 def refuse_media(place: str, fields: dict[str, Any]) -> None:
     """Raises InputError where `fields` (a row or a turn) hold more than text."""
-    for key in _NOT_TEXT_KEYS:
-        if fields.get(key):
+    for key in sorted(_NOT_TEXT_KEYS.intersection(fields)):
+        if fields[key]:
             raise InputError(f"{place}: `{key}` cannot be prepared: text only; remove the row")
 
 

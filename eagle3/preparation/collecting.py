@@ -63,12 +63,24 @@ class Collector:
                 outcome = replace(
                     outcome, kind="skipped", reason="repeats an earlier row", samples=0
                 )
-            elif outcome.kind == "success":
+            elif fresh != outcome.samples:
                 outcome = replace(outcome, samples=fresh)
             statistics.add_row(outcome)
             if outcome.kind != "success":
                 self._writer.reject(outcome)
-        table = table.filter(pa.array(new, pa.bool_()))
+        if not all(new):
+            table = table.filter(pa.array(new, pa.bool_()))
+        for part, samples in self._parts(table):
+            statistics.add_samples(part, samples)
+            self._writer.write(part, samples)
+        if len(self._shown) < request.show:
+            self._shown += table.slice(0, request.show - len(self._shown)).to_pylist()
+
+    def _parts(self, table: pa.Table) -> list[tuple[str, pa.Table]]:
+        """`table` in its held-out part and the rest."""
+        request = self._request
+        if not request.validation_share:
+            return [("train", table)]
         held_out = np.fromiter(
             (
                 is_validation(request.seed, conversation, request.validation_share)
@@ -76,12 +88,10 @@ class Collector:
             ),
             bool,
         )
-        for part, members in (("validation", held_out), ("train", ~held_out)):
-            samples = table.filter(pa.array(members))
-            statistics.add_samples(part, samples)
-            self._writer.write(part, samples)
-        if len(self._shown) < request.show:
-            self._shown += table.slice(0, request.show - len(self._shown)).to_pylist()
+        return [
+            ("validation", table.filter(pa.array(held_out))),
+            ("train", table.filter(pa.array(~held_out))),
+        ]
 
     def commit(self, data: str, generation: dict[str, Any] | None = None) -> PreparationReport:
         """Ends the dataset, made of what is called `data`, and gives its folder the name.

@@ -127,7 +127,7 @@ class _PartWriter:
         if not table.num_rows:
             return
         self._waiting.append(table)
-        self._waiting_tokens += len(table["input_ids"].combine_chunks().flatten())
+        self._waiting_tokens += sum(len(chunk.values) for chunk in table["input_ids"].chunks)
         if self._waiting_tokens >= _TOKENS_PER_ROW_GROUP:
             self._flush()
 

@@ -3,9 +3,11 @@
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import batched
 from pathlib import Path
 
 _CACHE_KIB = 64 * 1024
+_IDS_A_STATEMENT = 1024
 
 
 class SeenIds:
@@ -23,11 +25,19 @@ class SeenIds:
 
     def add(self, ids: Sequence[str]) -> list[bool]:
         """Whether each of `ids` is new, the earlier ones of the same call counted as seen."""
-        insert = "INSERT OR IGNORE INTO seen VALUES (?)"
-        return [
-            self._database.execute(insert, (bytes.fromhex(sample_id),)).rowcount == 1
-            for sample_id in ids
-        ]
+        new: list[bool] = []
+        for batch in batched(map(bytes.fromhex, ids), _IDS_A_STATEMENT, strict=False):
+            values = ", ".join(["(?)"] * len(batch))
+            inserted = {
+                sample_id
+                for (sample_id,) in self._database.execute(
+                    f"INSERT OR IGNORE INTO seen VALUES {values} RETURNING id", batch
+                )
+            }
+            for sample_id in batch:
+                new.append(sample_id in inserted)
+                inserted.discard(sample_id)
+        return new
 
     def digest(self) -> str:
         """SHA-256 over all ids in sorted order, as `eagle3.store.sample.dataset_digest` has it."""

@@ -48,7 +48,8 @@ class Statistics:
         self.too_long += outcome.dropped
         self.in_several += outcome.samples > 1
         self.answers += outcome.answers
-        self.faults.update(outcome.faults)
+        if outcome.faults:
+            self.faults.update(outcome.faults)
         if outcome.reason:
             key = (outcome.kind, outcome.reason)
             if key not in self.reasons and len(self.reasons) >= _MAX_REASONS:
