@@ -1,0 +1,121 @@
+"""A GPU host lends its devices. A script plays its nvidia-smi: no GPU is needed, nor used."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.remote.service import Service, located, running
+
+_SMI = """\
+#!/bin/sh
+printf '%s, NVIDIA H200, 9.0\\n' 0 1 2
+"""
+_START_S = 60
+_PRINT_DEVICES = ("/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+
+
+class Executor:
+    """Three devices: one for tests that ask for one, two for tests that ask for two."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        smi = folder / "bin/nvidia-smi"
+        smi.parent.mkdir(parents=True)
+        smi.write_text(_SMI)
+        smi.chmod(0o755)
+        self.state = folder / "state"
+        self._output = folder / "output"
+        words = [located("executor"), f"--server={server.replace('grpc://', 'http://')}"]
+        words += [f"--state={self.state}", "--gpu-slots=1,2", "--store-gb=1", "--drain-s=60"]
+        with self._output.open("w") as output:
+            self.process = subprocess.Popen(
+                words, stderr=output, env=os.environ | {"PATH": f"{smi.parent}:/usr/bin:/bin"}
+            )
+
+    def said(self) -> str:
+        logs = sorted((self.state / "logs").glob("*.log"))
+        return "\n".join([self._output.read_text(), *(log.read_text()[-1000:] for log in logs)])
+
+    def check(self) -> int:
+        """Exit code of the health probe."""
+        words = [located("executor"), "--check", f"--state={self.state}"]
+        return subprocess.run(words, check=False, capture_output=True).returncode
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with running() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def executor(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    # Its sockets' paths must be short, too.
+    started = Executor(service.state.parent / "host", service.endpoint)
+    deadline = time.monotonic() + _START_S
+    while started.check():
+        assert started.process.poll() is None, started.said()
+        assert time.monotonic() < deadline, started.said()
+    yield started
+    if started.process.poll() is None:
+        started.process.terminate()
+        started.process.wait()
+
+
+@pytest.mark.parametrize(("count", "devices"), [("1", "0"), ("2", "1,2")])
+def test_a_test_has_the_devices_that_it_asks_for(
+    count: str, devices: str, service: Service, executor: Executor
+) -> None:
+    done = service.run(*_PRINT_DEVICES, **{"Pool": "gpu", "gpu": "nvidia", "gpu-count": count})
+    assert done.stdout.strip() == devices, done.stderr + executor.said()
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"gpu": "nvidia-h200"}, {"gpu-sm": "80"}, {"gpu-sm": "90"}], ids=str
+)
+def test_model_and_capability_up_to_its_own_are_offered(
+    wanted: dict[str, str], service: Service, executor: Executor
+) -> None:
+    done = service.run("/bin/true", **({"Pool": "gpu", "gpu-count": "1"} | wanted))
+    assert done.returncode == 0, done.stderr + executor.said()
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"gpu": "nvidia-b200"}, {"gpu-sm": "100"}, {"gpu-count": "3"}], ids=str
+)
+def test_what_the_host_lacks_is_named(
+    wanted: dict[str, str], service: Service, executor: Executor
+) -> None:
+    done = service.run("/bin/true", **({"Pool": "gpu", "gpu-count": "1"} | wanted))
+    ((name, value),) = wanted.items()
+    assert f"{name}={value}" in done.stderr, executor.said()
+    assert "pools with workers: cpu, gpu" in done.stderr
+
+
+def test_two_tests_share_no_device(service: Service, executor: Executor) -> None:
+    script = "date +%s.%N; sleep 3; date +%s.%N"
+    properties = {"Pool": "gpu", "gpu-count": "1"}
+    both = [service.start("/bin/sh", "-c", script, **properties) for _ in range(2)]
+    spans = sorted(tuple(map(float, one.communicate()[0].split())) for one in both)
+    assert spans[0][1] <= spans[1][0], executor.said()
+
+
+def test_a_test_that_runs_when_the_host_drains_may_finish(
+    service: Service, executor: Executor
+) -> None:
+    """The last test of this file: the executor is gone after it."""
+    assert executor.check() == 0
+    properties = {"Pool": "gpu", "gpu-count": "2"}
+    last = service.start("/bin/sh", "-c", "sleep 8; echo finished", **properties)
+    time.sleep(4)
+    executor.process.send_signal(signal.SIGTERM)
+    output, complaint = last.communicate()
+    assert output.strip() == "finished", complaint + executor.said()
+    assert executor.process.wait(30) == 0, executor.said()
+    assert executor.check() == 1
+    done = service.run("/bin/true", **properties)
+    assert "no worker offers" in done.stderr
