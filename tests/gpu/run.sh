@@ -3,7 +3,7 @@
 #   sh run.sh unpack               verifies and unpacks; the code alone where the image is there
 #   sh run.sh [--detach] [--gpus 0,1] [--in-order] GROUP...   runs groups of tests and measurements
 #   sh run.sh list | status | wait SECONDS | report
-#   sh run.sh exec COMMAND...      one command of the image
+#   sh run.sh exec COMMAND...      one command of the image; ./python3 is `exec python3`
 # Results lie in results/ beside this script, and are copied to $OUT where that is set. Where the
 # image's root cannot be entered (no right to mount, or EAGLE3_IN_PLACE=1), its own Python runs in place.
 set -eu
@@ -16,7 +16,6 @@ unpack() {
   began=$(date +%s)
   if [ ! -e "$image" ]; then
     sh "$here/install.sh" "$image"
-    write_python
   fi
   if ! (cd "$here" && sha256sum --quiet --check code.tar.gz.sha256); then
     echo "error: code.tar.gz is damaged: copy it again" >&2
@@ -26,13 +25,31 @@ unpack() {
   find "$workspace" -mindepth 1 -maxdepth 1 ! -name third_party -exec rm -rf {} +
   gzip -dc "$here/code.tar.gz" | tar -x --no-same-owner -C "$workspace" -f -
   mkdir -p "$results"
+  # For scripts that take the name of a Python.
+  printf '#!/bin/sh\nexec sh "%s/run.sh" exec python3 "$@"\n' "$here" > "$here/python3"
+  chmod +x "$here/python3"
   find_mode
   echo "unpacked in $(($(date +%s) - began)) s; $(cat "$results/mode")" >&2
 }
 
-# The image's Python, in its root or in place: it brings its own C library, and processes that it
-# starts are started by this file again.
-write_python() {
+find_mode() {
+  # As the image has it; its Python needs no launcher in its root, which has no sh.
+  ln -sfn python3.13 "$image/root/usr/bin/python3"
+  if [ -z "${EAGLE3_IN_PLACE:-}" ] && "$image/run-in-image" python3 -V > /dev/null 2> "$results/mode.log"; then
+    echo "in the image's root" > "$results/mode"
+    return
+  fi
+  write_launcher
+  if [ -n "${EAGLE3_IN_PLACE:-}" ]; then
+    echo "in place, as EAGLE3_IN_PLACE asks" > "$results/mode"
+  else
+    echo "in place, as the image's root cannot be entered: $(tail -n 1 "$results/mode.log")" > "$results/mode"
+  fi
+}
+
+# The image's Python where it lies: it brings its own C library, and the processes that it starts
+# are started by this file again.
+write_launcher() {
   rm -f "$image/root/usr/bin/python3"
   cat > "$image/root/usr/bin/python3" << 'PYTHON'
 #!/bin/sh
@@ -42,18 +59,8 @@ usr=${self%/bin/*}
 exec "$usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --argv0 "$self" "$usr/bin/python3.13" "$@"
 PYTHON
   chmod +x "$image/root/usr/bin/python3"
-  mkdir "$image/bin"
-  ln -s ../root/usr/bin/python3 "$image/bin/python3"
-}
-
-find_mode() {
-  if [ -n "${EAGLE3_IN_PLACE:-}" ]; then
-    echo "in place, as EAGLE3_IN_PLACE asks" > "$results/mode"
-  elif "$image/run-in-image" true 2> "$results/mode.log"; then
-    echo "in the image's root" > "$results/mode"
-  else
-    echo "in place, as the image's root cannot be entered: $(tail -n 1 "$results/mode.log")" > "$results/mode"
-  fi
+  mkdir -p "$image/bin"
+  ln -sfn ../root/usr/bin/python3 "$image/bin/python3"
 }
 
 # Runs a command with the image's environment, in the folder of the code.
@@ -92,12 +99,13 @@ if [ ! -e "$results/mode" ]; then
   echo "error: nothing is unpacked yet: sh $0 unpack" >&2
   exit 2
 fi
+if [ "${1:-}" = exec ]; then
+  shift
+  enter "$@"
+  exit
+fi
 code=0
 case ${1:-} in
-  exec)
-    shift
-    enter "$@" || code=$?
-    ;;
   --detach)
     shift
     : > "$results/detached.log"
