@@ -12,6 +12,7 @@ from vllm.distributed import get_pp_group, get_tp_group
 
 from eagle3.engine.capture import Capture
 from eagle3.engine.decoder import find_decoder_layers
+from eagle3.engine.host_counts import know_counts_on_host
 from eagle3.engine.ring import Ring
 from eagle3.engine.row_writer import RowFile, RowWriter
 from eagle3.engine.rows import Report, Rows, Share, in_order, section
@@ -59,6 +60,7 @@ class CaptureWorker:
             )
             share = Share(rank, settings.writing_ranks)
             self._row_sender = RowSender(settings, share, capture, self.model_runner.device)
+        know_counts_on_host()
         # Nothing is generated here, and a head of 160,000 tokens takes its time and memory.
         model.compute_logits = _no_logits
 

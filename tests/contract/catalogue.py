@@ -21,6 +21,7 @@ CONTRACTS: tuple[Contract, ...] = (
     *vllm_setup_contracts.CONFIGURATION,
     *vllm_setup_contracts.PLATFORM,
     *vllm_files_contracts.FILES,
+    *vllm_run_contracts.COUNTS,
     *vllm_run_contracts.SCHEDULING,
     *vllm_run_contracts.EXECUTION,
     *vllm_benchmark_contracts.BENCHMARK,

@@ -7,6 +7,7 @@ from tests.contract.relying import (
     CAPTURE_WORKER,
     CONFIG,
     GENERATOR,
+    HOST_COUNTS,
     P03,
     P04,
     P05,
@@ -26,6 +27,43 @@ from tests.contract.relying import (
     WORKER,
     WORKER_LOG,
     WORKERS,
+)
+
+COUNTS = (
+    Contract(
+        "vllm.model_executor.layers.attention.mla_attention:MLACommonMetadataBuilder.build",
+        Call("common_prefix_len", "common_attn_metadata", "fast_build"),
+        (HOST_COUNTS,),
+        "it is called through a wrapper",
+    ),
+    Contract(
+        "vllm.model_executor.layers.attention.mla_attention:MLACommonMetadataBuilder.build",
+        Does(
+            "asks for the counts by this method, and for the host's copy alone",
+            "__counts = common_attn_metadata.compute_num_computed_tokens().cpu()",
+        ),
+        (HOST_COUNTS,),
+        "each step would wait for the one before, and for its rows on the way to the host",
+    ),
+    Contract(
+        "vllm.v1.attention.backend:CommonAttentionMetadata.compute_num_computed_tokens",
+        Does(
+            "keeps what is there",
+            """
+            if self._num_computed_tokens_cache is None:
+                ...
+            """,
+            "return self._num_computed_tokens_cache",
+        ),
+        (HOST_COUNTS,),
+        "the host's counts are put there",
+    ),
+    Contract(
+        "vllm.v1.attention.backend:CommonAttentionMetadata",
+        Has("_num_computed_tokens_cpu", "_num_computed_tokens_cache"),
+        (HOST_COUNTS,),
+        "the host's counts are there",
+    ),
 )
 
 SCHEDULING = (
