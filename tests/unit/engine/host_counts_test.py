@@ -11,7 +11,7 @@ from eagle3.engine.host_counts import know_counts_on_host
 
 
 def metadata() -> CommonAttentionMetadata:
-    """Of two prompts, the second of which has 5 computed tokens, on a device that cannot be read."""
+    """Of two prompts, the second of which has 5 computed tokens, on a device without content."""
     device = torch.device("meta")
     return CommonAttentionMetadata(
         query_start_loc=torch.zeros(3, dtype=torch.int32, device=device),
