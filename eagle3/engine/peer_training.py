@@ -130,8 +130,9 @@ class _ShiftedSamples(Dataset[dict[str, Any]]):
         self._samples = samples
         self._noise = AddUniformNoise(noise, _NOISY) if noise else None
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        input_ids_T, hidden_states_TLH, loss_mask_T = self._samples.read(int(number))
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        # Its sampler gives numbers of numpy.
+        input_ids_T, hidden_states_TLH, loss_mask_T = self._samples.read(int(index))
         states_TLH = hidden_states_TLH.to(torch.float32)
         data = {
             "hidden_states": states_TLH[:, :-1].flatten(1),

@@ -1,6 +1,7 @@
 """The backend for GPUs: vLLM's own EAGLE-3 serving of the exported draft."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from eagle3.engine.serving import Served, Server, ServingOptions
@@ -49,11 +50,17 @@ class ServedBackend:
         )
         what = f"serving the target with {draft.name}" if draft else "serving the target alone"
         with self._progress.waiting(what), Server(options) as server:
-            if draft is None:
-                self._keep_scores(server)
-            return [self._pass(server, temperature, timed) for temperature in temperatures]
+            if draft is not None:
+                return [self._pass(server, temperature, timed) for temperature in temperatures]
+            # Outputs are compared with those whose scores are known, should others ever differ.
+            outputs = self._scored(server)
+            return [
+                replace(run, outputs=outputs, batched={1: run.outputs, **run.batched})
+                for run in (self._pass(server, temperature, timed) for temperature in temperatures)
+            ]
 
-    def _keep_scores(self, server: Server) -> None:
+    def _scored(self, server: Server) -> tuple[tuple[int, ...], ...]:
+        """The target's own greedy outputs; keeps what else it would have said in each place."""
         prompts = self._prompts.prompts
         served = server.generate(
             [prompt.tokens for prompt in prompts],
@@ -63,6 +70,7 @@ class ServedBackend:
         self._own_scores = {
             prompt.place: scores for prompt, scores in zip(prompts, served.scores, strict=True)
         }
+        return served.outputs
 
     def _pass(self, server: Server, temperature: float, timed: bool) -> Run:
         outputs: dict[str, tuple[int, ...]] = {}

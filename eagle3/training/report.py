@@ -8,6 +8,7 @@ from typing import Any
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 260, 56
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#975a16", "#2c7a7b", "#4a5568")
+_KINDS = ("train", "validation")
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -34,7 +35,7 @@ pre {{ background: #f5f5f5; padding: 1em; }}
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (step, value) in the order of the steps."""
+    """Points (step, value) in the order of the steps; in place of steps, tokens seen."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -44,7 +45,9 @@ def write_report(
     path: Path, name: str, summary: str, config: str, records: Sequence[dict[str, Any]]
 ) -> None:
     """Writes the page for the records of metrics.jsonl; `config` is YAML."""
-    charts = [draw_chart(title, curves) for title, curves in _charts(records) if curves]
+    acceptance = _by_kind(records, "acceptance_length", _KINDS, over="tokens")
+    charts = [draw_chart("Simulated acceptance length over tokens seen", acceptance, "tokens")]
+    charts += [draw_chart(title, curves) for title, curves in _charts(records) if curves]
     page = _PAGE.format(
         name=html.escape(name),
         summary=html.escape(summary),
@@ -54,8 +57,8 @@ def write_report(
     path.write_text(page, encoding="utf-8")
 
 
-def draw_chart(title: str, curves: Sequence[Curve]) -> str:
-    """An SVG with a legend; the pointer on a point tells its step and value."""
+def draw_chart(title: str, curves: Sequence[Curve], over: str = "step") -> str:
+    """An SVG with a legend; the pointer on a point tells its step (or what `over` is) and value."""
     points = [point for curve in curves for point in curve.points]
     steps, values = [step for step, _ in points], [value for _, value in points]
     left, right, low, high = min(steps), max(steps), min(values), max(values)
@@ -73,7 +76,7 @@ def draw_chart(title: str, curves: Sequence[Curve]) -> str:
         drawn.append(f'<polyline points="{line}" stroke="{colour}"/>')
         drawn += [
             f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"><title>{html.escape(curve.name)}, '
-            f"step {step:,}: {value:.4g}</title></circle>"
+            f"{over} {step:,}: {value:.4g}</title></circle>"
             for x, y, step, value in places
         ]
         y = 24 + 16 * number
@@ -83,7 +86,7 @@ def draw_chart(title: str, curves: Sequence[Curve]) -> str:
         )
     marks = [(0, _HEIGHT - 20, f"{low:.3g}"), (0, 28, f"{high:.3g}")]
     marks += [
-        (_MARGIN, _HEIGHT - 4, f"step {left:,}"),
+        (_MARGIN, _HEIGHT - 4, f"{over} {left:,}"),
         (_WIDTH - _MARGIN - 40, _HEIGHT - 4, f"{right:,}"),
     ]
     drawn += [f'<text x="{x}" y="{y}">{text}</text>' for x, y, text in marks]
@@ -96,24 +99,24 @@ def draw_chart(title: str, curves: Sequence[Curve]) -> str:
 
 
 def _charts(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[Curve]]]:
-    kinds = ("train", "validation")
     return [
-        ("Simulated acceptance length", _by_kind(records, "acceptance_length", kinds)),
-        ("Loss", _by_kind(records, "loss", kinds)),
+        ("Loss", _by_kind(records, "loss", _KINDS)),
         ("Validation: joint acceptance of each unrolled step", _by_step(records, "joint")),
         (
             "Validation: conditional acceptance of each unrolled step",
             _by_step(records, "conditional"),
         ),
-        ("Learning rate", _by_kind(records, "learning_rate", kinds[:1])),
-        ("Norm of the gradient", _by_kind(records, "gradient_norm", kinds[:1])),
-        ("Tokens/s", _by_kind(records, "tokens_per_s", kinds[:1])),
+        ("Learning rate", _by_kind(records, "learning_rate", _KINDS[:1])),
+        ("Norm of the gradient", _by_kind(records, "gradient_norm", _KINDS[:1])),
+        ("Tokens/s", _by_kind(records, "tokens_per_s", _KINDS[:1])),
     ]
 
 
-def _by_kind(records: Sequence[dict[str, Any]], key: str, kinds: Sequence[str]) -> list[Curve]:
+def _by_kind(
+    records: Sequence[dict[str, Any]], key: str, kinds: Sequence[str], over: str = "step"
+) -> list[Curve]:
     curves = [
-        Curve(kind, [(r["step"], r[key]) for r in records if r["kind"] == kind and key in r])
+        Curve(kind, [(r[over], r[key]) for r in records if r["kind"] == kind and key in r])
         for kind in kinds
     ]
     return [curve for curve in curves if curve.points]

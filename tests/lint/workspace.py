@@ -12,7 +12,7 @@ from runfiles import Runfiles
 
 # What tools, and commands without arguments, leave in a checkout; .ci is the one dotted folder that
 # is ours.
-_NOT_OURS = {"__pycache__", "eagle3-data", "eagle3-draft", "eagle3-out"}
+_NOT_OURS = {"__pycache__", "eagle3-data", "eagle3-draft", "eagle3-out", "eagle3-peer"}
 
 
 def root() -> Path:

@@ -1,6 +1,7 @@
 """speculators' own trainer on what a run of ours was trained on, for a comparison of drafts."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,7 +106,7 @@ class _StoreSamples:
 
     def __init__(self, samples: SampleSet) -> None:
         self._samples = samples
-        self.lengths = samples.lengths
+        self.lengths: Sequence[int] = samples.lengths
 
     def read(self, number: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         sample, hidden_states_TLH = self._samples.store.read(self._samples.ids[number])

@@ -61,9 +61,10 @@ class BenchShape:
     @classmethod
     def of_dict(cls, fields: dict[str, Any]) -> Self:
         """From what `dataclasses.asdict` and JSON have made of one."""
-        config = {**fields["config"]}
+        config: dict[str, Any] = {**fields["config"]}
         config["capture_points"] = tuple(config["capture_points"])
-        return cls(**{**fields, "config": DraftConfig(**config)})
+        others = {name: value for name, value in fields.items() if name != "config"}
+        return cls(config=DraftConfig(**config), **others)
 
     def batches(self, device: torch.device) -> list[PackedBatch]:
         """Random rows in two packings: equal documents, and the same rows cut elsewhere.

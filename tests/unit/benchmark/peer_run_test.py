@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from eagle3.benchmark.training.peer_run import PeerRun, train_peer_draft
 from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
 from eagle3.errors import InputError, StoreError
+from eagle3.train_peer import train_peer
 from tests.unit.training.tiny_run import make_world, run_training, tiny_config
 
 CPU = torch.device("cpu")
@@ -68,3 +70,19 @@ def test_what_it_is_given_must_be_a_run_and_an_empty_folder(request_: PeerRun) -
     (request_.out / "thesis.tex").touch()
     with pytest.raises(StoreError, match="is not empty"):
         train_peer_draft(request_, CPU)
+
+
+def test_the_command_tells_what_it_made(request_: PeerRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command sets it on a CPU, and it must not outlive this test.
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    flags = ["--run", str(request_.run), "--out", str(request_.out), "--unroll-steps", "1"]
+    result = CliRunner().invoke(train_peer, [*flags, "--json"])
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["version"], report["steps"]) == ("0.3.0", 12)
+    assert report["draft"] == str(request_.out / "draft")
+    again = CliRunner().invoke(train_peer, flags)
+    assert again.exit_code == 4
+    assert (
+        again.stderr.splitlines()[-1] == f"error: {request_.out} is not empty; give another --out"
+    )

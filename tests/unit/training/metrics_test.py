@@ -126,8 +126,14 @@ def test_a_page_holds_every_curve_and_needs_nothing_else(tmp_path: Path) -> None
     ]
     write_report(tmp_path / "report.html", "run <1>", "went well", "a: b\n", records)
     page = (tmp_path / "report.html").read_text()
-    for title in ("Simulated acceptance length", "Loss", "Learning rate", "Tokens/s"):
+    for title in (
+        "Simulated acceptance length over tokens seen",
+        "Loss",
+        "Learning rate",
+        "Tokens/s",
+    ):
         assert title in page
+    assert "validation, tokens 640: 1.7<" in page
     assert "run &lt;1&gt;" in page
     assert "Norm of the gradient" not in page
     assert "http" not in page

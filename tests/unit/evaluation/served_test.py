@@ -1,0 +1,116 @@
+"""What is asked of vLLM, and what is made of its answers: vLLM itself needs a GPU."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from eagle3.engine.serving import Served, ServingOptions
+from eagle3.evaluation import served
+from eagle3.evaluation.backend import Run
+from eagle3.evaluation.prompts import Prompt, PromptSet
+from eagle3.evaluation.request import EvaluationRequest
+from eagle3.evaluation.served import ServedBackend
+from eagle3.progress import Progress
+
+PROMPTS = tuple(Prompt(f"data:{n}", "code" if n % 3 else "chat", (n, n + 1)) for n in range(5))
+DRAFT = Path("draft")
+
+
+class FakeServer:
+    """Answers each prompt with its first token and how many run at once; accepts 3 of 4 drafts.
+
+    `calls` are the prompts' number, how many at once, and the temperature of each call.
+    """
+
+    calls: list[tuple[int, int, float]]
+    eager: bool
+    scored_differs = False
+
+    def __init__(self, options: ServingOptions) -> None:
+        type(self).calls, type(self).eager = [], options.eager
+        self._draft = options.draft
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def warm_up(self, prompt: Sequence[int], batch: int) -> None:
+        pass
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        batch: int = 1,
+        scores: int = 0,
+    ) -> Served:
+        if not scores:
+            self.calls.append((len(prompts), batch, temperature))
+        outputs = tuple((prompt[0], min(batch, 2)) for prompt in prompts)
+        if scores and self.scored_differs:
+            outputs = tuple((first, 7) for first, _ in outputs)
+        table = tuple((dict.fromkeys(output, 0.0),) * 2 for output in outputs)
+        accepted = (3 * len(prompts), 0) if self._draft else ()
+        return Served(outputs, 2.0 / batch, 4 * len(prompts), accepted, table if scores else ())
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> ServedBackend:
+    monkeypatch.setattr(served, "Server", FakeServer)
+    request = EvaluationRequest(DRAFT, Path("data"), batches=(1, 4), speculative_tokens=2)
+    return ServedBackend(request, Path("model"), PromptSet(PROMPTS, frozenset()), Progress())
+
+
+def run(backend: ServedBackend, *, timed: bool, draft: Path | None = DRAFT) -> list[Run]:
+    return backend.run(draft, (0.0, 1.0), timed=timed)
+
+
+def test_a_timed_draft_runs_one_prompt_at_a_time_and_greedily_in_batches(
+    backend: ServedBackend,
+) -> None:
+    greedy, sampled = run(backend, timed=True)
+    # Two kinds of prompts one at a time, then as many as fill two batches of four; then sampled.
+    assert FakeServer.calls == [
+        (2, 1, 0.0),
+        (3, 1, 0.0),
+        (8, 4, 0.0),
+        (2, 1, 1.0),
+        (3, 1, 1.0),
+    ]
+    assert not FakeServer.eager
+    assert greedy.outputs == tuple((n, 1) for n in range(5))
+    assert greedy.result.tokens_per_s == {1: 10 / 4.0, 4: 16 / 0.5}
+    assert greedy.result.total.length == 1.75
+    assert set(greedy.result.acceptance) == {"chat", "code"}
+    assert sampled.result.tokens_per_s.keys() == {1}
+
+
+def test_what_is_not_timed_runs_a_kind_at_once_and_starts_sooner(backend: ServedBackend) -> None:
+    run(backend, timed=False)
+    assert FakeServer.calls == [(2, 2, 0.0), (3, 3, 0.0), (2, 2, 1.0), (3, 3, 1.0)]
+    assert FakeServer.eager
+
+
+def test_outputs_are_compared_with_those_of_one_at_a_time(backend: ServedBackend) -> None:
+    alone, _ = run(backend, timed=True, draft=None)
+    greedy, _ = run(backend, timed=True)
+    # The fake's answers change with the batch, as a target's in bfloat16 may.
+    assert greedy.identical(alone) == alone.identical(alone) == {1: 1.0, 4: 0.0}
+    assert backend.gap(PROMPTS[1], alone.outputs[1], 0, other=1) == 0.0
+    assert backend.gap(PROMPTS[1], alone.outputs[1], 0, other=9) == float("inf")
+
+
+def test_a_gap_is_asked_of_the_outputs_whose_scores_are_known(
+    backend: ServedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeServer, "scored_differs", True)
+    [alone] = backend.run(None, (0.0,), timed=True)
+    assert alone.outputs[1] == (1, 7)
+    assert alone.identical(alone) == {1: 0.0, 4: 0.0}
+    assert backend.gap(PROMPTS[1], alone.outputs[1], 1, other=9) == float("inf")
