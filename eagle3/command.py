@@ -19,6 +19,7 @@ _SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _SHIPPED_DATA = {
     "smoke": "examples/smoke.jsonl",
     "heldout": "examples/heldout.jsonl",
+    "smollm2-selfgen": "examples/smollm2-selfgen",
 }
 
 

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from eagle3.chat.jsonl import Record, parse_line
 from eagle3.errors import InputError
 
+# What makes a folder a prepared dataset.
+DESCRIPTION = "dataset.json"
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 _ROWS_PER_CHUNK = 128
 # What the packers' libraries raise for a file that is damaged or cut off.
@@ -56,12 +58,14 @@ def parse_chunk_row(place: str, content: str | dict[str, Any], line: bytes | Non
 def find_files(data: Path) -> list[Path]:
     """`data` itself, or the data files in it and below, sorted.
 
-    Raises InputError where there are none.
+    Raises InputError where there are none, and for a folder that was prepared already.
     """
     if data.is_file():
         return [data]
     if not data.is_dir():
         raise InputError(f"cannot read the data {data}: no such file or folder")
+    if (data / DESCRIPTION).is_file():
+        raise InputError(f"{data} is a prepared dataset already; give it to //eagle3:extract")
     found = sorted(
         path for path in data.rglob("*") if path.name.endswith(_SUFFIXES) and path.is_file()
     )

@@ -1,0 +1,1 @@
+"""How fast conversations are prepared, beside how fast their tokenizer is."""
