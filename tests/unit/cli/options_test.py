@@ -22,6 +22,7 @@ OPTIONS = {
     "--out": "./eagle3-out",
     "--prefetch": False,
     "--preflight": True,
+    "--disk-budget": None,
     "--ring-size": 2**30,
     "--seed": 0,
     "--shard": Part(),
