@@ -9,6 +9,7 @@ from eagle3.store.part import Part
 
 OPTIONS = {
     "--data": None,
+    "--fp8-states": False,
     "--gpu-memory-utilization": 0.8,
     "--help": False,
     "--json": False,
