@@ -24,8 +24,8 @@ from tests.integration.commands import start_command
 from tests.integration.prompts import random_prompts
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
 
-SAMPLES = 400
-TOKENS = 256  # of a sample, and of a step
+SAMPLES = 160
+TOKENS = 128  # of a sample, and of a step
 _KILLS_OF_A_STORE = 5
 # Long enough for a worker to notice that its command is gone.
 _SECONDS_TO_END = 60
