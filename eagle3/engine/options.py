@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from eagle3.engine.architecture import TargetArchitecture
 from eagle3.errors import InputError
@@ -25,7 +26,8 @@ class EngineOptions:
     tensor-parallel ranks (all of them where it is None), each with `writer_threads` threads that
     write, encoded as `states_dtype` says (eagle3/store/encoding.py). A step that takes longer than
     `step_timeout_s` seconds is an error. `dummy_weights` runs a target without weights, with random
-    ones in their place.
+    ones in their place. With `compute_dtype` float32 the target computes with more digits than
+    states are stored with, so that tests can ask for equal bytes.
     """
 
     model: Path
@@ -43,6 +45,7 @@ class EngineOptions:
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
     dummy_weights: bool = False
     states_dtype: str = BFLOAT16
+    compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
 
 def check_options(options: EngineOptions, architecture: TargetArchitecture) -> None:

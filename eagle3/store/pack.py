@@ -16,7 +16,7 @@ from itertools import batched
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
+import torch
 import xxhash
 
 from eagle3.errors import StoreError
@@ -104,8 +104,8 @@ def _copy(path: Path, file: BinaryIO) -> None:
 def _pack(path: Path, file: BinaryIO) -> None:
     """A line of JSON, the header, the chunks (size of the upper bytes, they, the lower bytes), the
     tables."""
-    layout = Shard(path).layout
-    content = np.memmap(path, dtype=np.uint8, mode="r")
+    shard = Shard(path)
+    layout, content = shard.layout, shard.content
     points, rows = len(layout.capture_points), layout.tokens
     about = {
         "format": _FORMAT,
@@ -117,8 +117,8 @@ def _pack(path: Path, file: BinaryIO) -> None:
     }
     file.write(json.dumps(about).encode() + b"\n")
     file.write(content[: layout.header_bytes])
-    states = content[layout.header_bytes : layout.input_ids_start]
-    states_TLHB = states.reshape(rows, points, layout.hidden_size, 2)
+    states = torch.frombuffer(shard.rows(0, rows), dtype=torch.uint8)
+    states_TLHB = states.view(rows, points, layout.hidden_size, 2)
     starts = range(0, rows, about["chunk"])
     with ThreadPoolExecutor(_THREADS) as threads:
         # A few at a time, so that a large shard does not lie in memory.
@@ -130,11 +130,15 @@ def _pack(path: Path, file: BinaryIO) -> None:
     file.write(content[layout.input_ids_start :])
 
 
-def _pack_chunk(states_NLHB: np.ndarray) -> tuple[bytes, bytes]:
-    upper_LNH = states_NLHB[..., 1].swapaxes(0, 1)
+def _pack_chunk(states_NLHB: torch.Tensor) -> tuple[bytes, bytes]:
+    lower_NLH, upper_NLH = states_NLHB.unbind(-1)
     packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zlib.Z_HUFFMAN_ONLY)
-    packed = packer.compress(upper_LNH.tobytes()) + packer.flush()
-    return packed, states_NLHB[..., 0].tobytes()
+    packed = packer.compress(_bytes_of(upper_NLH.transpose(0, 1))) + packer.flush()
+    return packed, _bytes_of(lower_NLH)
+
+
+def _bytes_of(values: torch.Tensor) -> bytes:
+    return values.contiguous().numpy().tobytes()
 
 
 def _unpack(path: Path, file: BinaryIO) -> None:
@@ -167,11 +171,14 @@ def _pieces(packed: BinaryIO, about: dict[str, Any]) -> Iterator[bytes]:
 
     def unpack(chunk: tuple[int, bytes, bytes]) -> bytes:
         count, upper, lower = chunk
-        states_NLHB = np.empty((count, points, hidden_size, 2), dtype=np.uint8)
-        upper_LNH = np.frombuffer(zlib.decompress(upper, -zlib.MAX_WBITS), dtype=np.uint8)
-        states_NLHB[..., 1] = upper_LNH.reshape(points, count, hidden_size).swapaxes(0, 1)
-        states_NLHB[..., 0] = np.frombuffer(lower, dtype=np.uint8).reshape(states_NLHB.shape[:3])
-        return states_NLHB.tobytes()
+        size = count * points * hidden_size
+        found = bytearray(zlib.decompress(upper, -zlib.MAX_WBITS))
+        if (len(found), len(lower)) != (size, size):
+            raise ValueError("a chunk is of another size")
+        upper_LNH = torch.frombuffer(found, dtype=torch.uint8).view(points, count, hidden_size)
+        lower_NLH = torch.frombuffer(bytearray(lower), dtype=torch.uint8)
+        lower_NLH = lower_NLH.view(count, points, hidden_size)
+        return _bytes_of(torch.stack([lower_NLH, upper_LNH.transpose(0, 1)], dim=-1))
 
     with ThreadPoolExecutor(_THREADS) as threads:
         for some in batched(counts, 2 * _THREADS, strict=False):

@@ -32,6 +32,11 @@ class Shard:
         finally:
             os.close(descriptor)
 
+    @property
+    def content(self) -> memoryview:
+        """All bytes of the file, without a copy."""
+        return memoryview(self._bytes)
+
     def read_ahead(self) -> None:
         """Has the system fetch all of the shard now, in one sequential read."""
         self._bytes.madvise(mmap.MADV_WILLNEED)
