@@ -6,6 +6,7 @@ damaged, or two stores differ, 130 interrupted.
 
 import json
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ Exit codes:
 @click.option(
     "--merge", is_flag=True, help="Join the parts that --shard runs wrote into one store."
 )
+@click.option("--pack", metavar="FOLDER", help="Write the store there, packed for a journey.")
+@click.option("--unpack", metavar="FOLDER", help="Make a store there of this packed one.")
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
@@ -54,11 +57,18 @@ Exit codes:
 def inspect(
     folder: str,
     compare: str | None,
+    pack: str | None,
+    unpack: str | None,
     page: str | None,
     as_json: bool,
     verbose: bool,
     **options: Any,
 ) -> None:
+    if pack or unpack:
+        if pack and unpack:
+            raise click.UsageError("give --pack or --unpack, not both")
+        _convert(user_path(folder), pack, unpack, as_json=as_json)
+        return
     with stdout_for_result_only():
         # Imported only now: --help must not wait seconds for torch.
         from eagle3.inspection.report import InspectionRequest, inspect_store
@@ -76,6 +86,28 @@ def inspect(
     else:
         _print_tables(report, whole_sample=request.find is not None)
     _fail_where_needed(report)
+
+
+def _convert(folder: Path, pack: str | None, unpack: str | None, *, as_json: bool) -> None:
+    with stdout_for_result_only():
+        from eagle3.store.pack import pack_store, unpack_store
+
+        target, began = user_path(pack or unpack or ""), time.monotonic()
+        told = BytesDone(Progress(), "packing" if pack else "unpacking")
+        (pack_store if pack else unpack_store)(folder, target, told)
+    before, after = (
+        sum(path.stat().st_size for path in where.iterdir() if path.is_file())
+        for where in (folder, target)
+    )
+    seconds = time.monotonic() - began
+    if as_json:
+        fields = {"folder": str(target), "bytes": after, "bytes_before": before}
+        click.echo(json.dumps(fields | {"seconds": round(seconds, 3)}))
+    else:
+        click.echo(
+            f"{target}: {after:,} bytes, {after / before:.2f} of {folder}, at "
+            f"{before / seconds / 1e6:,.0f} MB/s"
+        )
 
 
 def _as_json(report: "InspectionReport") -> str:

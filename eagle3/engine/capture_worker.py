@@ -17,6 +17,7 @@ from eagle3.engine.ring import Ring
 from eagle3.engine.row_writer import RowFile, RowWriter
 from eagle3.engine.rows import Report, Rows, Share, in_order, section
 from eagle3.engine.transfer import transfer_from
+from eagle3.store.encoding import BFLOAT16, encode, width
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class CaptureSettings:
     writing_ranks: int
     ring_bytes: int
     writer_threads: int
+    states_dtype: str = BFLOAT16
 
 
 class CaptureWorker:
@@ -104,8 +106,10 @@ class RowSender:
         self.capture = capture
         self._share = share
         self._transfer = transfer_from(device)
-        row_shape = (len(settings.capture_points), settings.hidden_size)
-        self._row_bytes = row_shape[0] * row_shape[1] * torch.bfloat16.itemsize
+        self._dtype = settings.states_dtype
+        row_width = width(self._dtype, settings.hidden_size)
+        row_shape = (len(settings.capture_points), row_width // torch.bfloat16.itemsize)
+        self._row_bytes = row_shape[0] * row_width
         most_rows = -(-settings.most_rows // share.writers)
         self._ring = Ring(row_shape, most_rows, settings.ring_bytes, self._transfer.new_buffer)
         self.writer = RowWriter(self._ring, settings.writer_threads)
@@ -121,7 +125,7 @@ class RowSender:
         """After a step: hands over its share of `rows`, which are in the order of the step."""
         if not self._own:
             return
-        states_NLH = self.capture.end()
+        states_NLH = encode(self.capture.end(), self._dtype)
         try:
             # Files of earlier steps close when their last rows are written.
             self._files = {

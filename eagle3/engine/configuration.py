@@ -44,7 +44,7 @@ def configure(options: "EngineOptions", architecture: TargetArchitecture) -> "Vl
             skip_tokenizer_init=architecture.modality is None,
             trust_remote_code=options.trust_remote_code,
             # Stored states are bfloat16, and float16 changes the residual stream of DeepSeek.
-            dtype="bfloat16",
+            dtype=options.compute_dtype,
             seed=options.seed,
             max_model_len=vllm_max_model_len(options),
             # Hooks need the layers to run as they stand.

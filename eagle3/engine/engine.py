@@ -15,6 +15,7 @@ from eagle3.engine.prefill import Prefill, Prompt
 from eagle3.engine.surroundings import WORKER_LOG, make_folder, surroundings
 from eagle3.engine.worker_log import one_line_cause
 from eagle3.errors import EngineError, InputError
+from eagle3.store.encoding import decode, width
 
 if TYPE_CHECKING:
     from eagle3.engine.scheduling import StepScheduler
@@ -36,7 +37,9 @@ class Engine:
         self.options = options
         self.architecture = read_architecture(options.model)
         check_options(options, self.architecture)
-        self._row_bytes = len(options.capture_points) * self.architecture.hidden_size * 2
+        self._row_bytes = len(options.capture_points) * width(
+            options.states_dtype, self.architecture.hidden_size
+        )
         self._numbers = itertools.count()
         self._folder = make_folder()
         self._workers: Workers | None = None
@@ -76,6 +79,7 @@ class Engine:
             writing_ranks=options.writing_ranks or options.tensor_parallel,
             ring_bytes=options.ring_bytes,
             writer_threads=options.writer_threads,
+            states_dtype=options.states_dtype,
         )
         self._workers.call("start_capture", settings, timeout_s=options.step_timeout_s)
         self._scheduler = StepScheduler(config, self._workers.cache)
@@ -102,9 +106,9 @@ class Engine:
             content = bytearray(file.read())
         if not content:
             return []
-        shape = (-1, len(self.options.capture_points), self.architecture.hidden_size)
-        states = torch.frombuffer(content, dtype=torch.bfloat16).view(shape)
-        return list(states.split(lengths))
+        rows = torch.frombuffer(content, dtype=torch.bfloat16)
+        rows = rows.view(len(rows) * 2 // self._row_bytes, len(self.options.capture_points), -1)
+        return list(decode(rows, self.options.states_dtype).split(lengths))
 
     def run(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
         """Runs the prompts, and gives those of which every row is in its file, in any order.

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from eagle3.engine.architecture import TargetArchitecture
 from eagle3.errors import InputError
+from eagle3.store.encoding import BFLOAT16, width
 
 DEFAULT_RING_BYTES = 1024**3
 MOST_RING_BYTES = 2 * 1024**3
@@ -22,8 +24,10 @@ class EngineOptions:
 
     Captured rows pass through `ring_bytes` of host memory on each of `writing_ranks`
     tensor-parallel ranks (all of them where it is None), each with `writer_threads` threads that
-    write. A step that takes longer than `step_timeout_s` seconds is an error. `dummy_weights` runs
-    a target without weights, with random ones in their place.
+    write, encoded as `states_dtype` says (eagle3/store/encoding.py). A step that takes longer than
+    `step_timeout_s` seconds is an error. `dummy_weights` runs a target without weights, with random
+    ones in their place. With `compute_dtype` float32 the target computes with more digits than
+    states are stored with, so that tests can ask for equal bytes.
     """
 
     model: Path
@@ -40,6 +44,8 @@ class EngineOptions:
     writer_threads: int = 4
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
     dummy_weights: bool = False
+    states_dtype: str = BFLOAT16
+    compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
 
 def check_options(options: EngineOptions, architecture: TargetArchitecture) -> None:
@@ -58,7 +64,7 @@ def check_options(options: EngineOptions, architecture: TargetArchitecture) -> N
             raise InputError(f"{name} must be at least 1, not {getattr(options, name)}")
     if not 1 <= (options.writing_ranks or 1) <= options.tensor_parallel:
         raise InputError(f"writing_ranks must be 1 to {options.tensor_parallel}")
-    row_bytes = len(points) * architecture.hidden_size * 2
+    row_bytes = len(points) * width(options.states_dtype, architecture.hidden_size)
     if not 2 * row_bytes <= options.ring_bytes <= MOST_RING_BYTES:
         raise InputError(
             f"the ring must have {2 * row_bytes:,} (two rows) to {MOST_RING_BYTES:,} bytes, not "

@@ -3,13 +3,14 @@
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 
 from eagle3.errors import StoreError
 from eagle3.extraction.size import readable_size
+from eagle3.store.encoding import FLOAT8
 from eagle3.store.manifest import Manifest
 from eagle3.store.sample import Sample
 
@@ -73,12 +74,16 @@ def _smaller(
     begun: bool,
 ) -> list[str]:
     smaller = []
-    points = len(manifest.capture_points)
+    points = manifest.capture_points
     if not begun:
-        for fewer in range(points - 1, 0, -1):
-            size = bytes_needed(samples, manifest, shard_bytes, fewer)
+        fp8 = bytes_needed(samples, replace(manifest, dtype=FLOAT8), shard_bytes)
+        if fp8 < needed and fp8 <= free:
+            smaller.append(f"--fp8-states ({readable_size(fp8)}, rows are off by some 3 %)")
+        for fewer in range(len(points) - 1, 0, -1):
+            kept = replace(manifest, capture_points=points[:fewer])
+            size = bytes_needed(samples, kept, shard_bytes)
             if size <= free:
-                smaller.append(f"{fewer} of the {points} --layers ({readable_size(size)})")
+                smaller.append(f"{fewer} of the {len(points)} --layers ({readable_size(size)})")
                 break
         sizes = accumulate(bytes_needed([sample], manifest, shard_bytes) for sample in samples)
         fitting = sum(size <= free for size in sizes)
@@ -90,15 +95,11 @@ def _smaller(
     return smaller or ["free some space"]
 
 
-def bytes_needed(
-    samples: Sequence[Sample], manifest: Manifest, shard_bytes: int, points: int | None = None
-) -> int:
-    """Bytes on disk of `samples`, with `points` of the manifest's capture points or all."""
+def bytes_needed(samples: Sequence[Sample], manifest: Manifest, shard_bytes: int) -> int:
+    """Bytes on disk of `samples`."""
     if not samples:
         return 0
-    tokens = sum(len(sample.input_ids) for sample in samples)
-    dropped = len(manifest.capture_points) - points if points is not None else 0
-    tensors = manifest.states_bytes(tokens) - tokens * dropped * manifest.hidden_size * 2
+    tensors = manifest.states_bytes(sum(len(sample.input_ids) for sample in samples))
     shards = 1 + tensors // shard_bytes
     return tensors + len(samples) * _OVERHEAD_BYTES_PER_SAMPLE + shards * _OVERHEAD_BYTES_PER_SHARD
 

@@ -124,6 +124,11 @@ _OPTIONS = (
         help="Share of each GPU's memory for the target (no effect on a CPU).",
     ),
     click.option(
+        "--fp8-states",
+        is_flag=True,
+        help="Store states as 8-bit floats with a scale for each row: half the disk, rounded.",
+    ),
+    click.option(
         "--shard-size",
         "shard_bytes",
         callback=parse_size,

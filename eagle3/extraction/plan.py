@@ -12,6 +12,7 @@ from eagle3.extraction.samples import PlannedSamples, read_samples
 from eagle3.extraction.stack import running_stack
 from eagle3.extraction.target import identify_target
 from eagle3.preparation.target import tokenizer_digest
+from eagle3.store.encoding import BFLOAT16, FLOAT8
 from eagle3.store.manifest import DatasetIdentity, Manifest
 from eagle3.store.plan import Holdings, plan_store
 from eagle3.store.sample import Sample, dataset_digest
@@ -68,6 +69,7 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         stack=running_stack(),
         capture_points=capture_points,
         hidden_size=architecture.hidden_size,
+        dtype=FLOAT8 if request.fp8_states else BFLOAT16,
         command=request.command,
     )
     done = plan_store(request.out, manifest, request.part)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
 from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S, EngineOptions
+from eagle3.store.encoding import BFLOAT16, FLOAT8
 from eagle3.store.part import Part
 
 OnBad = Literal["fail", "quarantine"]
@@ -21,10 +22,9 @@ class ExtractionRequest:
     the share of the work that this run does, `shard_bytes` the size of a shard, `on_bad` what to
     do with states that no healthy target gives, and `command` the command line, for the manifest.
     `preflight`: the checks before the load decide whether there is one. `prefetch`: the weights are
-    fetched into the page cache while the target starts.
-    `disk_budget`: bytes of shards that may lie in the folder at a time; then the run waits until
-    training has removed some.
-    `ring_bytes` and `step_timeout_s` are those of the engine.
+    fetched into the page cache while the target starts. `fp8_states`: states are stored as 8-bit
+    floats. `disk_budget`: bytes of shards that may lie in the folder at a time; then the run waits
+    until training has removed some. `ring_bytes` and `step_timeout_s` are those of the engine.
     """
 
     model: Path
@@ -47,6 +47,7 @@ class ExtractionRequest:
     command: str
     preflight: bool = True
     prefetch: bool = False
+    fp8_states: bool = False
     disk_budget: int | None = None
     ring_bytes: int = DEFAULT_RING_BYTES
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
@@ -65,4 +66,5 @@ class ExtractionRequest:
             verbose=self.verbose,
             ring_bytes=self.ring_bytes,
             step_timeout_s=self.step_timeout_s,
+            states_dtype=FLOAT8 if self.fp8_states else BFLOAT16,
         )

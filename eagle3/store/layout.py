@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HIDDEN_STATES = "hidden_states"
+# Another name, so that a program that does not know of the scales takes them for nothing else.
+HIDDEN_STATES_FP8 = "hidden_states_fp8"
 INPUT_IDS = "input_ids"
 LOSS_MASK = "loss_mask"
 SAMPLE_OFFSETS = "sample_offsets"

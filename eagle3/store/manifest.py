@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.errors import StoreError
+from eagle3.store.encoding import BFLOAT16, width
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2
@@ -55,7 +56,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a store holds: hidden states [T, L, H] with L = len(capture_points).
+    """What a store holds: hidden states [T, L, H] with L = len(capture_points), as `dtype`.
 
     `tokenizer_sha256` is over the files that make token ids of text. `command` is the command
     line of the first run and `counts` is written when a run ends; neither takes part in a
@@ -68,14 +69,14 @@ class Manifest:
     stack: StackIdentity
     capture_points: tuple[int, ...]
     hidden_size: int
-    dtype: str = "bfloat16"
+    dtype: str = BFLOAT16
     norm_applied: bool = False
     command: str = field(default="", compare=False)
     counts: Counts | None = field(default=None, compare=False)
 
     def states_bytes(self, tokens: int) -> int:
         """Size of the tensors of a sample of `tokens` tokens: states, ids and mask."""
-        return tokens * (len(self.capture_points) * self.hidden_size * 2 + 8 + 1)
+        return tokens * (len(self.capture_points) * width(self.dtype, self.hidden_size) + 8 + 1)
 
     def to_json(self) -> str:
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=2) + "\n"

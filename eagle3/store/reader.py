@@ -8,6 +8,7 @@ import torch
 
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
+from eagle3.store.encoding import decode
 from eagle3.store.index import INDEX, IndexEntry, read_index
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import part_folders
@@ -117,9 +118,14 @@ class StoreReader:
     def read(self, sample_id: str) -> tuple[Sample, torch.Tensor]:
         """A sample and its hidden states, bf16 [T, L, H], L as in the manifest's capture points.
 
-        Size of the shard, place, checksum and id are checked. The states are the mapped file:
-        nothing is copied, and writing to them changes nothing on disk.
+        Size of the shard, place, checksum and id are checked. The states are the mapped file, of
+        which nothing is copied unless they are encoded; writing to them changes nothing on disk.
         """
+        sample, rows = self.read_encoded(sample_id)
+        return sample, decode(rows, self.manifest.dtype)
+
+    def read_encoded(self, sample_id: str) -> tuple[Sample, torch.Tensor]:
+        """The same, with the rows as they lie in the shard (see encoding.py); nothing is copied."""
         entry = self.entries.get(sample_id)
         if entry is None:
             raise StoreError(f"{self.folder} holds no sample {sample_id}")
@@ -132,7 +138,7 @@ class StoreReader:
             raise self._damaged(entry, "its checksum is not the committed one")
         if sample.id != sample_id:
             raise self._damaged(entry, "it is another sample than its id says")
-        return sample, shard.hidden_states(entry.offset, entry.length)
+        return sample, shard.encoded_states(entry.offset, entry.length)
 
     def shard(self, name: str) -> Shard:
         """The shard, one of `shards`, with its size and header checked."""
@@ -149,8 +155,8 @@ class StoreReader:
     def _open_shard(self, name: str) -> Shard:
         shard = Shard(self.folder / name)
         layout, manifest = shard.layout, self.manifest
-        shape = (manifest.capture_points, manifest.hidden_size)
-        if (layout.capture_points, layout.hidden_size) != shape:
+        shape = (manifest.capture_points, manifest.hidden_size, manifest.dtype)
+        if (layout.capture_points, layout.hidden_size, layout.dtype) != shape:
             raise StoreError(
                 f"{shard.path} holds other states than {MANIFEST} says; remove it and run "
                 "extract again"

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from eagle3.errors import StoreError
+from eagle3.store.encoding import decode
 from eagle3.store.sample import Sample
 from eagle3.store.shard_layout import read_layout
 
@@ -31,6 +32,11 @@ class Shard:
         finally:
             os.close(descriptor)
 
+    @property
+    def content(self) -> memoryview:
+        """All bytes of the file, without a copy."""
+        return memoryview(self._bytes)
+
     def read_ahead(self) -> None:
         """Has the system fetch all of the shard now, in one sequential read."""
         self._bytes.madvise(mmap.MADV_WILLNEED)
@@ -47,15 +53,22 @@ class Shard:
         return memoryview(self._bytes)[start : start + length * self.layout.row_bytes]
 
     def hidden_states(self, offset: int, length: int) -> torch.Tensor:
-        """bf16 [length, L, H], without a copy; what is written to it does not reach the disk."""
+        """bf16 [length, L, H]; what is written to it does not reach the disk.
+
+        Nothing is copied, unless the rows are encoded.
+        """
+        return decode(self.encoded_states(offset, length), self.layout.dtype)
+
+    def encoded_states(self, offset: int, length: int) -> torch.Tensor:
+        """The rows as they lie there (see encoding.py), [length, L, bytes / 2]; without a copy."""
         layout = self.layout
-        points, hidden_size = len(layout.capture_points), layout.hidden_size
-        return torch.frombuffer(
+        rows = torch.frombuffer(
             self._bytes,
             dtype=torch.bfloat16,
-            count=length * points * hidden_size,
+            count=length * layout.row_bytes // torch.bfloat16.itemsize,
             offset=layout.row_start(offset),
-        ).view(length, points, hidden_size)
+        )
+        return rows.view(length, len(layout.capture_points), -1)
 
     def sample(self, offset: int, length: int) -> Sample:
         """Token ids and mask of the rows."""

@@ -5,25 +5,33 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
 from eagle3.errors import StoreError
-from eagle3.store.layout import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, SAMPLE_OFFSETS
+from eagle3.store.encoding import BFLOAT16, FLOAT8, width
+from eagle3.store.layout import (
+    HIDDEN_STATES,
+    HIDDEN_STATES_FP8,
+    INPUT_IDS,
+    LOSS_MASK,
+    SAMPLE_OFFSETS,
+)
 
 # Rows begin on a page, so that they can be mapped and written directly.
 _PAGE_BYTES = 4096
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000
-_BFLOAT16_BYTES = 2
 _INT64_BYTES = 8
 
 
 @dataclass(frozen=True)
 class ShardLayout:
     """A safetensors file of `sample_offsets[-1]` = T rows [L, H], one sample after the other.
+
+    `dtype` says how they are encoded (see encoding.py).
 
     Sample i has the rows from `sample_offsets[i]` to `sample_offsets[i + 1]`. After the rows,
     which are nearly all of the file, come the tables: token ids, sample offsets, loss mask. So
@@ -34,6 +42,7 @@ class ShardLayout:
     capture_points: tuple[int, ...]
     hidden_size: int
     header_bytes: int
+    dtype: str = BFLOAT16
 
     @property
     def tokens(self) -> int:
@@ -41,7 +50,7 @@ class ShardLayout:
 
     @property
     def row_bytes(self) -> int:
-        return len(self.capture_points) * self.hidden_size * _BFLOAT16_BYTES
+        return len(self.capture_points) * width(self.dtype, self.hidden_size)
 
     @property
     def input_ids_start(self) -> int:
@@ -77,31 +86,29 @@ class ShardLayout:
 
     def first_samples(self, count: int) -> "ShardLayout":
         """The layout of the first `count` samples alone, whose rows lie where they lay."""
-        return ShardLayout(
-            self.sample_offsets[: count + 1],
-            self.capture_points,
-            self.hidden_size,
-            self.header_bytes,
-        )
+        return replace(self, sample_offsets=self.sample_offsets[: count + 1])
 
 
 def plan_shard(
-    lengths: Iterable[int], capture_points: tuple[int, ...], hidden_size: int
+    lengths: Iterable[int],
+    capture_points: tuple[int, ...],
+    hidden_size: int,
+    dtype: str = BFLOAT16,
 ) -> ShardLayout:
     """The layout of samples of so many tokens each, in this order.
 
     Raises StoreError where the rows would leave the tables after them misaligned, which plain
     safetensors could not read.
     """
-    if len(capture_points) * hidden_size * _BFLOAT16_BYTES % _INT64_BYTES:
+    if len(capture_points) * width(dtype, hidden_size) % _INT64_BYTES or hidden_size % 2:
         raise StoreError(
             f"rows of {len(capture_points)} x {hidden_size} values are no multiple of 8 bytes; "
             "take another number of --layers"
         )
     offsets = tuple(accumulate(lengths, initial=0))
-    text = _header_text(ShardLayout(offsets, capture_points, hidden_size, 0))
-    pages = -(-(_LENGTH_BYTES + len(text)) // _PAGE_BYTES)
-    return ShardLayout(offsets, capture_points, hidden_size, pages * _PAGE_BYTES)
+    layout = ShardLayout(offsets, capture_points, hidden_size, 0, dtype)
+    pages = -(-(_LENGTH_BYTES + len(_header_text(layout))) // _PAGE_BYTES)
+    return replace(layout, header_bytes=pages * _PAGE_BYTES)
 
 
 def read_layout(path: Path, descriptor: int) -> ShardLayout:
@@ -117,10 +124,12 @@ def read_layout(path: Path, descriptor: int) -> ShardLayout:
         header = os.pread(descriptor, _LENGTH_BYTES + length, 0)
         fields = json.loads(header[_LENGTH_BYTES:])
         points = tuple(map(int, fields["__metadata__"]["capture_points"].split(",")))
-        hidden_size = fields[HIDDEN_STATES]["shape"][2]
+        dtype = FLOAT8 if HIDDEN_STATES_FP8 in fields else BFLOAT16
+        values = fields[HIDDEN_STATES_FP8 if dtype == FLOAT8 else HIDDEN_STATES]["shape"][2]
+        hidden_size = values - width(dtype, 0)
         begin, end = fields[SAMPLE_OFFSETS]["data_offsets"]
         offsets = array("q", os.pread(descriptor, min(end - begin, size), len(header) + begin))
-        layout = ShardLayout(tuple(offsets), points, hidden_size, len(header))
+        layout = ShardLayout(tuple(offsets), points, hidden_size, len(header), dtype)
         whole = layout.header == header
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
@@ -140,8 +149,12 @@ def _damaged(path: Path, how: str) -> StoreError:
 def _header_text(layout: ShardLayout) -> bytes:
     tokens, points = layout.tokens, len(layout.capture_points)
     samples = len(layout.sample_offsets)
+    if layout.dtype == BFLOAT16:
+        name, kind, values = HIDDEN_STATES, "BF16", layout.hidden_size
+    else:
+        name, kind, values = HIDDEN_STATES_FP8, "U8", width(layout.dtype, layout.hidden_size)
     tensors = (
-        (HIDDEN_STATES, "BF16", [tokens, points, layout.hidden_size], layout.row_bytes * tokens),
+        (name, kind, [tokens, points, values], layout.row_bytes * tokens),
         (INPUT_IDS, "I64", [tokens], tokens * _INT64_BYTES),
         (SAMPLE_OFFSETS, "I64", [samples], samples * _INT64_BYTES),
         (LOSS_MASK, "U8", [tokens], tokens),

@@ -16,6 +16,7 @@ import torch
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
 from eagle3.store.durable import partial_path, start_sync, write_at
+from eagle3.store.encoding import BFLOAT16, encode
 from eagle3.store.index import IndexEntry
 from eagle3.store.layout import journal_path
 from eagle3.store.sample import Sample
@@ -26,8 +27,8 @@ from eagle3.store.shard_layout import ShardLayout, plan_shard, read_layout
 def write_rows(
     descriptor: int, layout: ShardLayout, row: int, hidden_states_TLH: torch.Tensor
 ) -> memoryview:
-    """Writes bf16 [T, L, H] from row `row` of the open shard on, and returns its bytes."""
-    rows = _bytes_of(hidden_states_TLH)
+    """Writes bf16 [T, L, H] from row `row` of the open shard on, and returns its bytes there."""
+    rows = _bytes_of(encode(hidden_states_TLH, layout.dtype))
     write_at(descriptor, rows, layout.row_start(row))
     return rows
 
@@ -45,11 +46,12 @@ class ShardWriter:
         samples: Sequence[Sample],
         capture_points: tuple[int, ...],
         hidden_size: int,
+        dtype: str = BFLOAT16,
     ) -> None:
         self.final = final
         self.path = partial_path(final)
         self.layout = plan_shard(
-            (len(sample.input_ids) for sample in samples), capture_points, hidden_size
+            (len(sample.input_ids) for sample in samples), capture_points, hidden_size, dtype
         )
         offsets = zip(samples, self.layout.sample_offsets, strict=False)
         self._offsets = {sample.id: offset for sample, offset in offsets}
@@ -96,7 +98,7 @@ class ShardWriter:
         self._accept(sample, rows)
 
     def written_states(self, sample: Sample) -> torch.Tensor:
-        """bf16 [T, L, H] of `sample`, as other processes have written it; nothing is copied."""
+        """bf16 [T, L, H] of `sample`, as other processes have written it."""
         return self._mapped.hidden_states(self.offset(sample), len(sample.input_ids))
 
     def accept(self, sample: Sample) -> None:

@@ -87,7 +87,9 @@ class StoreWriter:
         manifest = self._manifest
         with self._explained():
             final = self._next_shard()
-            shard = ShardWriter(final, samples, manifest.capture_points, manifest.hidden_size)
+            shard = ShardWriter(
+                final, samples, manifest.capture_points, manifest.hidden_size, manifest.dtype
+            )
         self._shards.append(shard)
         return shard
 
@@ -97,7 +99,7 @@ class StoreWriter:
             self._awaiting(sample).write(sample, hidden_states_TLH)
 
     def written_states(self, sample: Sample) -> torch.Tensor:
-        """bf16 [T, L, H] of `sample`, as others have written it to its shard; nothing is copied."""
+        """bf16 [T, L, H] of `sample`, as others have written it to its shard."""
         with self._explained():
             return self._awaiting(sample).written_states(sample)
 

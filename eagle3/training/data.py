@@ -5,11 +5,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 import torch
 
+from eagle3.store.encoding import decode, width
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.order import epoch_order
 from eagle3.training.packing import Packed, pack
@@ -30,10 +31,12 @@ def packed_documents(samples: SampleSet, capacity: int, seed: int) -> Iterator[P
 def fill_batch(samples: SampleSet, documents: Packed, capacity: int) -> PackedBatch:
     """Reads the rows of `documents` into a batch of `capacity` rows; the rest is padding.
 
-    Raises StoreError where a sample is damaged.
+    Its states are encoded as in the store (see `decoded`). Raises StoreError where a sample is
+    damaged.
     """
     manifest = samples.store.manifest
-    shape = (capacity, len(manifest.capture_points), manifest.hidden_size)
+    row_width = width(manifest.dtype, manifest.hidden_size) // torch.bfloat16.itemsize
+    shape = (capacity, len(manifest.capture_points), row_width)
     pinned = torch.cuda.is_available()
     batch = PackedBatch(
         input_ids_T=torch.zeros(capacity, dtype=torch.int64, pin_memory=pinned),
@@ -46,7 +49,7 @@ def fill_batch(samples: SampleSet, documents: Packed, capacity: int) -> PackedBa
     rows_TLH = batch.hidden_states_TLH.view(torch.int16).numpy()
     end = 0
     for number, document in enumerate(documents):
-        sample, hidden_states_TLH = samples.store.read(samples.ids[document.sample])
+        sample, hidden_states_TLH = samples.store.read_encoded(samples.ids[document.sample])
         source = slice(document.start, document.start + document.length)
         target = slice(end, end + document.length)
         rows_TLH[target] = hidden_states_TLH[source].view(torch.int16).numpy()
@@ -57,6 +60,11 @@ def fill_batch(samples: SampleSet, documents: Packed, capacity: int) -> PackedBa
         end = target.stop
     rows_TLH[end:] = 0
     return batch
+
+
+def decoded(batch: PackedBatch, dtype: str) -> PackedBatch:
+    """`batch` with its states as bf16 [T, L, H], on its device."""
+    return replace(batch, hidden_states_TLH=decode(batch.hidden_states_TLH, dtype))
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class BatchLoader:
         readers: int,
     ) -> None:
         self._samples = samples
+        self._dtype = samples.store.manifest.dtype
         self._capacity = capacity
         self._device = device
         self._unroll_steps = unroll_steps
@@ -138,7 +147,8 @@ class BatchLoader:
             yield item
 
     def _fill(self, documents: Packed) -> PackedBatch:
-        return fill_batch(self._samples, documents, self._capacity)
+        batch = fill_batch(self._samples, documents, self._capacity)
+        return batch if self._copies else decoded(batch, self._dtype)
 
     def _next(self, filling: list[Future[PackedBatch]]) -> StepBatches:
         began = time.monotonic()
@@ -163,4 +173,5 @@ class BatchLoader:
             # It was allocated for the copies' stream and must not be handed out again before the
             # work on it is done.
             tensor.record_stream(compute)
-        return moved
+        # Only here: a host would not come along with a fast GPU.
+        return decoded(moved, self._dtype)

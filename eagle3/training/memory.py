@@ -1,10 +1,11 @@
 """How much memory of a device a training takes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from eagle3.draft.config import FUSED_POINTS, DraftConfig
+from eagle3.store.encoding import BFLOAT16
 from eagle3.training.plan import TrainingPlan
 
 # Batches that lie on a device at once.
@@ -60,7 +61,7 @@ def plan_memory(plan: TrainingPlan, processes: int, dtype: torch.dtype) -> Memor
     # stores them (bf16).
     heads = 1 if options.draft.train_head else 2
     frozen = 2 * config.hidden_size * (config.vocab_size + heads * config.draft_vocab_size)
-    manifest = plan.training.store.manifest
+    manifest = replace(plan.training.store.manifest, dtype=BFLOAT16)
     width = 10 * config.hidden_size + 3 * config.intermediate_size
     width += 2 * config.head_dim * (config.num_attention_heads + config.num_key_value_heads)
     rows = plan.capacity * (options.unroll.unroll_steps * width + config.draft_vocab_size)

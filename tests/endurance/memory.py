@@ -15,6 +15,7 @@ import psutil
 from eagle3.engine.architecture import read_architecture
 from eagle3.store.reader import StoreReader
 from tests.integration.commands import start_command
+from tests.integration.tiny_models import make_llama
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -28,14 +29,15 @@ class Look:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--model", default="third_party/models/smollm2", help="Folder of a checkpoint.")
+@click.option("--model", show_default="a tiny one", help="Folder of a checkpoint.")
 @click.option("--tokens", default=1_000_000, help="Random tokens to extract.")
 @click.option("--length", default=512, help="Mean tokens of a sample.")
 @click.option("--rows", default=10, help="Lines of the table.")
-def measure(model: str, tokens: int, length: int, rows: int) -> None:
+def measure(model: str | None, tokens: int, length: int, rows: int) -> None:
     """Shards are mapped to check them, so pages of files are left out of what is counted."""
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder, "data.jsonl"), Path(folder, "out")
+        model = model or str(make_llama(Path(folder, "llama")))
         _write_data(data, read_architecture(Path(model)).vocab_size, tokens, length)
         arguments = ["--model", model, "--data", str(data), "--out", str(out)]
         process = start_command("extract", [*arguments, "--shard-size", "64MiB"], stderr=None)

@@ -12,6 +12,7 @@ from eagle3.engine.options import EngineOptions
 from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
 from eagle3.store.durable import write_at
+from eagle3.store.encoding import encode
 
 
 class FakeEngine:
@@ -55,7 +56,8 @@ class FakeEngine:
         states = self.extract([prompt.token_ids for prompt in step])
         for prompt, hidden_states_TLH in zip(step, states, strict=True):
             descriptor = os.open(prompt.path, os.O_WRONLY)
-            rows = hidden_states_TLH.contiguous().view(torch.uint8).numpy()
+            encoded = encode(hidden_states_TLH, self.options.states_dtype)
+            rows = encoded.contiguous().view(torch.uint8).numpy()
             write_at(descriptor, memoryview(rows), prompt.position)
             os.close(descriptor)
         return step

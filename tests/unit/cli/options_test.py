@@ -9,6 +9,7 @@ from eagle3.store.part import Part
 
 OPTIONS = {
     "--data": None,
+    "--fp8-states": False,
     "--gpu-memory-utilization": 0.8,
     "--help": False,
     "--json": False,
@@ -22,6 +23,7 @@ OPTIONS = {
     "--out": "./eagle3-out",
     "--prefetch": False,
     "--preflight": True,
+    "--disk-budget": None,
     "--ring-size": 2**30,
     "--seed": 0,
     "--shard": Part(),

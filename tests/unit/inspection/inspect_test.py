@@ -84,6 +84,19 @@ def test_what_training_has_used_is_told(desk: Desk) -> None:
     assert (found["samples"], found["used"], found["complete"]) == (2, 1, True)
 
 
+def test_a_store_is_packed_for_a_journey_and_unpacked(desk: Desk) -> None:
+    packed = desk.inspect("states", "--pack", "packed")
+    assert packed.exit_code == 0, packed.stderr
+    assert f"{desk.folder / 'packed'}: " in packed.stdout
+    unpacked = desk.inspect("packed", "--unpack", "again", "--json")
+    assert unpacked.exit_code == 0, unpacked.stderr
+    assert json.loads(unpacked.stdout)["folder"] == str(desk.folder / "again")
+    assert desk.json("--verify", "--compare", "again")["compared"]["equal"] == 3
+    refused = desk.inspect("states", "--pack", "again")
+    assert (refused.exit_code, "holds states already" in refused.stderr) == (4, True)
+    assert desk.inspect("states", "--pack", "x", "--unpack", "y").exit_code == 2
+
+
 def test_the_preview_marks_what_is_supervised(desk: Desk) -> None:
     lines = [line.rstrip() for line in desk.inspect("states").stdout.splitlines()]
     assert lines[-3:] == [

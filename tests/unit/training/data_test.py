@@ -1,5 +1,6 @@
 """From the store to batches: which rows stand where."""
 
+import dataclasses
 from itertools import islice
 from pathlib import Path
 
@@ -7,14 +8,25 @@ import pytest
 import torch
 
 from eagle3.errors import StoreError
+from eagle3.store.encoding import FLOAT8, decode, encode
 from eagle3.store.reader import StoreReader
+from eagle3.store.writer import StoreWriter
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.data import BatchLoader, fill_batch, packed_documents
 from eagle3.training.packing import Document
 from eagle3.training.parallel import add_noise, shuffle_states
 from eagle3.training.samples import SampleSet, split_samples
 from eagle3.training.shift import counted_rows
-from tests.unit.training.tiny_run import CAPTURE_POINTS, VOCAB_SIZE, make_states, make_world
+from tests.unit.training.tiny_run import (
+    CAPTURE_POINTS,
+    VOCAB_SIZE,
+    commit,
+    make_manifest,
+    make_samples,
+    make_states,
+    make_target,
+    make_world,
+)
 
 CPU = torch.device("cpu")
 
@@ -151,3 +163,23 @@ def test_tokens_are_counted_where_they_are_supervised(samples: SampleSet) -> Non
         for token, supervised in zip(sample.input_ids, sample.loss_mask, strict=True):
             expected[token] += supervised
     assert torch.equal(samples.token_frequencies(VOCAB_SIZE), expected)
+
+
+def test_states_of_8_bits_come_decoded(tmp_path: Path) -> None:
+    target, made = make_target(tmp_path / "target"), make_samples(6)
+    manifest = dataclasses.replace(make_manifest(target, made), dtype=FLOAT8)
+    with StoreWriter(tmp_path / "store", manifest) as store:
+        commit(store, made)
+    samples = SampleSet(StoreReader(tmp_path / "store"), [sample.id for sample in made])
+    documents = (Document(3, 0, 5), Document(1, 2, 4))
+    with BatchLoader(samples, 12, CPU, unroll_steps=3, readers=1) as loader:
+        [step] = loader.steps([[documents]])
+        [batch] = step.batches
+    expected = [
+        decode(encode(make_states(made[part.sample]), FLOAT8), FLOAT8)[
+            part.start : part.start + part.length
+        ]
+        for part in documents
+    ]
+    assert torch.equal(batch.hidden_states_TLH[:9], torch.cat(expected))
+    assert not batch.hidden_states_TLH[9:].any()
