@@ -1,7 +1,7 @@
 #!/bin/sh
 # On a bare GPU machine, beside the files of all folders that //tests/gpu:bundle wrote:
 #   sh run.sh unpack               verifies and unpacks; the code alone where the image is there
-#   sh run.sh [--detach] [--gpus 0,1] [--in-order] GROUP...   runs groups of tests and measurements
+#   sh run.sh [--detach] [--gpus 0,1] GROUP...   runs groups of tests and measurements
 #   sh run.sh list | status | wait SECONDS | report
 #   sh run.sh exec COMMAND...      one command of the image; ./python3 is `exec python3`
 # Results lie in results/ beside this script, and are copied to $OUT where that is set. Where the
@@ -105,18 +105,7 @@ if [ "${1:-}" = exec ]; then
   exit
 fi
 code=0
-case ${1:-} in
-  --detach)
-    shift
-    : > "$results/detached.log"
-    # A new session: it lives on when the shell that called this ends.
-    setsid sh "$0" "$@" >> "$results/detached.log" 2>&1 < /dev/null &
-    echo "detached: sh $0 status; sh $0 wait SECONDS" >&2
-    ;;
-  *)
-    enter python3 -m tests.gpu.proof "$@" || code=$?
-    ;;
-esac
+enter python3 -m tests.gpu.proof "$@" || code=$?
 if [ -n "${OUT:-}" ] && [ -d "$OUT" ]; then
   for file in "$results"/report.* "$results"/files/*; do
     [ ! -e "$file" ] || cp "$file" "$OUT/"
