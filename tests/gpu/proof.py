@@ -1,6 +1,7 @@
 """Runs groups of tests and measurements on this machine's GPUs, and writes what came of them.
 
-    python3 -m tests.gpu.proof [--detach] [--gpus 0,1] GROUP... | list | status | wait SECONDS | report
+    python3 -m tests.gpu.proof [--detach] [--gpus 0,1] GROUP...
+    python3 -m tests.gpu.proof list | status | wait SECONDS | report
 
 Groups run side by side where there are GPUs enough, each with its own time. `report.json` and
 `report.txt` are written after every step, so that a machine that goes away takes nothing along.
