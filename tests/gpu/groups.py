@@ -120,7 +120,7 @@ def groups() -> dict[str, Group]:
                 "tensor_parallel",
                 "2 GPUs: the rows of one; every rank writes; a rank killed, resume",
                 2,
-                12 * _MINUTE,
+                20 * _MINUTE,
                 tuple(_tests("tensor_parallel", "reference")),
             ),
             Group(
