@@ -120,6 +120,26 @@ def test_a_command_sees_the_code_and_the_results(machine: Path) -> None:
     assert short.stdout == "7\n"
 
 
+def test_a_signal_reaches_the_command(machine: Path) -> None:
+    run(machine, "unpack")
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [machine / "python3", "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"EAGLE3_IN_PLACE": "1"},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.wait(30) == 9
+
+
 def test_what_came_of_the_groups_is_copied_and_their_failure_told(
     machine: Path, tmp_path: Path
 ) -> None:
