@@ -10,7 +10,7 @@ from tests.gpu.reference_target import FULL_DEPTH
 
 # Of the test's executor; none on the CPU.
 GPUS = int(os.environ.get("EAGLE3_TEST_GPUS", "0"))
-# 58 GB of weights on each of two H200, 72 GB on each of eight.
+# 57 GB of weights on each of two H200, 74 GB on each of eight.
 LAYERS = {0: 8, 2: 12, 8: FULL_DEPTH}[GPUS]
 RANKS = GPUS or 2
 ON_GPUS = ("--tokens", "131072", "--lengths", "512,2048")
