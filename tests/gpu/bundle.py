@@ -4,21 +4,19 @@
 
 FOLDER/00, FOLDER/01, ... hold the pinned image, trimmed by LEAVES_OUT, the code and tests of the
 checkout's commit, and run.sh. There, all in one folder: `sh run.sh unpack`, `sh run.sh GROUP...`.
-`--code-only` writes FOLDER/code.tar.gz anew, the one file that a later commit changes.
+A later commit changes code.tar.gz alone: //tests/gpu:code.
 """
 
 import argparse
-import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 import zstandard
 
+from tests.gpu.code_part import write_code
 from tools.oci.bundle import write_bundle
 from tools.oci.errors import ImageError, run
 from tools.oci.repack import Repacker
@@ -29,22 +27,8 @@ _SITE = "usr/local/lib/python3.13/dist-packages"
 LEAVES_OUT = [
     f"{_SITE}/vllm/vllm_flash_attn/_vllm_fa2_C*",
 ]
-CODE = "code.tar.gz"
 # Beside the first parts there must be room for the scripts and the code.
 _FIRST_FOLDER_BYTES = 8_000_000
-
-
-def write_code(checkout: Path, file: Path) -> None:
-    """Writes the files of the checkout's commit, and a line for sha256sum beside them."""
-    git = ["git", "-C", str(checkout)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True).stdout
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "COMMIT").write_bytes(commit)
-        added = f"--add-file={scratch}/COMMIT"
-        command = [*git, "archive", "--format=tar.gz", added, f"--output={file}", "HEAD"]
-        subprocess.run(command, check=True)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    file.with_name(f"{CODE}.sha256").write_text(f"{digest}  {CODE}\n")
 
 
 def spread(files: list[Path], folder: Path, size: int, first: list[Path]) -> int:
@@ -83,16 +67,11 @@ def main() -> None:
     parser.add_argument("--layout", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--install", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--run", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--code-only", action="store_true", help="write FOLDER/code.tar.gz anew")
     parser.add_argument("--part-size", type=int, default=61_500_000, help="most bytes of a folder")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the compressor")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), options.folder)
-    checkout = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"])
-    if options.code_only:
-        write_code(checkout, folder / CODE)
-        return
     repacker = Repacker(LEAVES_OUT, options.threads)
     script = options.install.read_text(encoding="utf-8")
     try:
@@ -103,7 +82,7 @@ def main() -> None:
     repacker.check()
     shutil.copy(options.run, folder / "run.sh")
     _write_zstandard(folder / "zstandard.tar.gz")
-    write_code(checkout, folder / CODE)
+    write_code(Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]), folder)
     first = [file for file in folder.iterdir() if file not in parts]
     if sum(file.stat().st_size for file in first) > _FIRST_FOLDER_BYTES:
         raise ImageError(f"more than {_FIRST_FOLDER_BYTES:,} bytes of code and scripts")

@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.gpu.targets import read_targets
+from tests.gpu.targets import Target, read_targets
 
 _MINUTE = 60.0
+# What asks for more has no group: it is run by its own command.
+_MOST_GPUS = 2
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,11 @@ class Group:
 def _tests(*names: str) -> Iterable[Step]:
     targets = read_targets()
     for name in names:
-        target = targets[f"//tests/gpu:{name}_gpu"]
-        yield Step(target.label, target.command, dict(target.environment))
+        yield _step(targets[f"//tests/gpu:{name}_gpu"])
+
+
+def _step(target: Target) -> Step:
+    return Step(target.label, target.command, dict(target.environment))
 
 
 def _module(name: str, module: str, *arguments: str) -> Step:
@@ -73,101 +78,118 @@ _KIMI = ("--config", "kimi-k2.5-8-layers", "--layers", "2,4,6,7")
 
 
 def groups() -> dict[str, Group]:
-    """All groups by name, in the order of what must be right first."""
-    return {
-        group.name: group
-        for group in (
-            Group(
-                "imports",
-                "the stack can be imported (needs no GPU)",
-                0,
-                5 * _MINUTE,
-                (
-                    Step(
-                        "imports",
-                        ("-c", "import torch, vllm, speculators; print(torch.__version__)"),
-                    ),
-                    Step(
-                        "//tests/unit/store",
-                        ("tools/python/pytest_main.py", "tests/unit/store"),
-                    ),
-                ),
-            ),
-            Group(
-                "preflight",
-                "preflight of the real machine; wrong driver and too little memory simulated",
-                1,
-                5 * _MINUTE,
-                (*_tests("preflight"), _module("preflight", "eagle3.preflight", "--json")),
-            ),
-            Group(
-                "extraction",
-                "1 GPU: SmolLM2 against transformers, scenarios, transfer; Kimi-K2.5 width",
-                1,
-                15 * _MINUTE,
-                (
-                    *_tests("smollm2", "transfer", "scenarios"),
-                    _module(
-                        "Kimi-K2.5 width, 8 layers: plain, old and our road",
-                        "eagle3.bench_extract",
-                        *_KIMI,
-                        *("--prompts", "64", "--length", "2047", "--max-tokens-per-step", "8192"),
-                        *("--repeat", "3", "--rounds", "2", "--out", "/dev/shm/bench", "--json"),
-                    ),
-                ),
-            ),
-            Group(
-                "tensor_parallel",
-                "2 GPUs: the rows of one; every rank writes; a rank killed, resume",
-                2,
-                12 * _MINUTE,
-                tuple(_tests("tensor_parallel", "reference")),
-            ),
-            Group(
-                "parity",
-                "the states that vLLM hands a served draft are those of extraction",
-                1,
-                10 * _MINUTE,
-                tuple(_tests("serving")),
-            ),
-            Group(
-                "training",
-                "compiled training against plain PyTorch; how fast a draft trains",
-                1,
-                12 * _MINUTE,
-                (
-                    *_tests("training"),
-                    _module("bench_train", "eagle3.bench_train", "--json"),
-                    _module(
-                        "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
-                    ),
-                ),
-            ),
-            Group(
-                "road",
-                "SmolLM2 from questions of its own to a draft that vLLM serves",
-                1,
-                30 * _MINUTE,
-                tuple(_road()),
-            ),
-            Group(
-                "profiles",
-                "where the time of an extraction step and of a training step goes",
-                1,
-                10 * _MINUTE,
-                (
-                    _module(
-                        "extraction step",
-                        *("tests.gpu.reference_run", "--gpus", "1", "--layers", "8"),
-                        *("--tokens", "65536", "--lengths", "2048", "--out", "/dev/shm/profile"),
-                        *("--no-plain", "--no-kill", "--json"),
-                    ),
-                    _module(
-                        "training step",
-                        *("eagle3.bench_train", "--no-baseline", "--json"),
-                        *("--profile", "{files}/training_profile.txt"),
-                    ),
-                ),
-            ),
+    """All groups by name, in the order of what must be right first; `others` is what they lack."""
+    named = _named_groups()
+    run = {step.name for group in named for step in group.steps}
+    left = [
+        target
+        for target in read_targets().values()
+        if target.label not in run and target.gpus <= _MOST_GPUS
+    ]
+    if left:
+        others = Group(
+            "others",
+            f"targets that no group names, such as {left[0].label}",
+            max(target.gpus for target in left),
+            10 * _MINUTE * len(left),
+            tuple(_step(target) for target in left),
         )
-    }
+        named = (*named, others)
+    return {group.name: group for group in named}
+
+
+def _named_groups() -> tuple[Group, ...]:
+    return (
+        Group(
+            "imports",
+            "the stack can be imported (needs no GPU)",
+            0,
+            5 * _MINUTE,
+            (
+                Step(
+                    "imports",
+                    ("-c", "import torch, vllm, speculators; print(torch.__version__)"),
+                ),
+                Step(
+                    "//tests/unit/store",
+                    ("tools/python/pytest_main.py", "tests/unit/store"),
+                ),
+            ),
+        ),
+        Group(
+            "preflight",
+            "preflight of the real machine; wrong driver and too little memory simulated",
+            1,
+            5 * _MINUTE,
+            (*_tests("preflight"), _module("preflight", "eagle3.preflight", "--json")),
+        ),
+        Group(
+            "extraction",
+            "1 GPU: SmolLM2 against transformers, scenarios, transfer; Kimi-K2.5 width",
+            1,
+            15 * _MINUTE,
+            (
+                *_tests("smollm2", "transfer", "scenarios"),
+                _module(
+                    "Kimi-K2.5 width, 8 layers: plain, old and our road",
+                    "eagle3.bench_extract",
+                    *_KIMI,
+                    *("--prompts", "64", "--length", "2047", "--max-tokens-per-step", "8192"),
+                    *("--repeat", "3", "--rounds", "2", "--out", "/dev/shm/bench", "--json"),
+                ),
+            ),
+        ),
+        Group(
+            "tensor_parallel",
+            "2 GPUs: the rows of one; every rank writes; a rank killed, resume",
+            2,
+            20 * _MINUTE,
+            tuple(_tests("tensor_parallel", "reference")),
+        ),
+        Group(
+            "parity",
+            "the states that vLLM hands a served draft are those of extraction",
+            1,
+            10 * _MINUTE,
+            tuple(_tests("serving")),
+        ),
+        Group(
+            "training",
+            "compiled training against plain PyTorch; how fast a draft trains",
+            1,
+            12 * _MINUTE,
+            (
+                *_tests("training"),
+                _module("bench_train", "eagle3.bench_train", "--json"),
+                _module(
+                    "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
+                ),
+            ),
+        ),
+        Group(
+            "road",
+            "SmolLM2 from questions of its own to a draft that vLLM serves",
+            1,
+            30 * _MINUTE,
+            tuple(_road()),
+        ),
+        Group(
+            "profiles",
+            "where the time of an extraction step and of a training step goes",
+            1,
+            10 * _MINUTE,
+            (
+                _module(
+                    "extraction step",
+                    *("tests.gpu.reference_run", "--gpus", "1", "--layers", "8"),
+                    *("--tokens", "65536", "--lengths", "2048", "--out", "/dev/shm/profile"),
+                    *("--no-plain", "--no-kill", "--json"),
+                ),
+                _module(
+                    "training step",
+                    *("eagle3.bench_train", "--no-baseline", "--json"),
+                    *("--profile", "{files}/training_profile.txt"),
+                ),
+            ),
+        ),
+    )

@@ -1,6 +1,7 @@
 """Runs groups of tests and measurements on this machine's GPUs, and writes what came of them.
 
-    python3 -m tests.gpu.proof [--gpus 0,1] GROUP...    list    status    wait SECONDS    report
+    python3 -m tests.gpu.proof [--detach] [--gpus 0,1] GROUP...
+    python3 -m tests.gpu.proof list | status | wait SECONDS | report
 
 Groups run side by side where there are GPUs enough, each with its own time. `report.json` and
 `report.txt` are written after every step, so that a machine that goes away takes nothing along.
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,9 +111,9 @@ class Gpus:
                 self._news.notify_all()
 
 
-def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
-    """Runs all steps of a group once its GPUs are free; whether all passed."""
-    state: dict[str, Any] = {
+def new_state(group: Group) -> dict[str, Any]:
+    """Of a group that has not begun."""
+    return {
         "group": group.name,
         "state": "waiting",
         "began": time.time(),
@@ -119,6 +121,11 @@ def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
         "gpus": "",
         "steps": [],
     }
+
+
+def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
+    """Runs all steps of a group once its GPUs are free; whether all passed."""
+    state = new_state(group)
     results.write(state)
     try:
         with gpus.take(group.gpus) as numbers, results.log(group.name).open("w") as log:
@@ -250,6 +257,7 @@ def _wait(results: Results, seconds: float) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
     parser.add_argument("--gpus", default="", metavar="N,N", help="GPUs to use; all, if not given")
+    parser.add_argument("--detach", action="store_true", help="do not wait for the groups")
     parser.add_argument("words", nargs="+", metavar="GROUP | list | status | wait S | report")
     options = parser.parse_args()
     results = Results(Path(os.environ["EAGLE3_RESULTS"]))
@@ -267,23 +275,35 @@ def main() -> None:
             print((results.folder / "report.txt").read_text())
         case names:
             chosen = _choose(names)
-            text = options.gpus or ",".join(map(str, range(describe_machine()["gpus"])))
-            gpus = Gpus([int(number) for number in text.split(",") if number])
-            passed: list[bool] = []
-            threads = [
-                threading.Thread(
-                    target=lambda group=group: passed.append(run_group(group, gpus, results))
-                )
-                for group in chosen
-            ]
-            for thread in threads:
-                thread.start()
-                # In the order in which they were named, as far as there are GPUs.
-                time.sleep(0.05)
-            for thread in threads:
-                thread.join()
-            _print_status(results)
-            sys.exit(0 if all(passed) and len(passed) == len(chosen) else 1)
+            gpus = options.gpus or ",".join(map(str, range(describe_machine()["gpus"])))
+            for group in chosen:
+                results.write(new_state(group))
+            if options.detach:
+                _detach(results, ["--gpus", gpus, *names])
+            else:
+                sys.exit(0 if run_groups(chosen, gpus, results) else 1)
+
+
+def run_groups(chosen: Sequence[Group], gpus: str, results: Results) -> bool:
+    """Runs groups side by side, as far as the named GPUs go round; whether all passed."""
+    pool = Gpus([int(number) for number in gpus.split(",") if number])
+    with ThreadPoolExecutor(len(chosen)) as threads:
+        passed = list(threads.map(lambda group: run_group(group, pool, results), chosen))
+    _print_status(results)
+    return all(passed)
+
+
+def _detach(results: Results, arguments: Sequence[str]) -> None:
+    """Starts this program again, in a session of its own that nobody's end takes along."""
+    with (results.folder / "detached.log").open("a") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.gpu.proof", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    print("detached: ask for status, or wait SECONDS")
 
 
 if __name__ == "__main__":

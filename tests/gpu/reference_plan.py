@@ -28,12 +28,16 @@ SHARD_BYTES = 1024**3
 
 @dataclass(frozen=True)
 class Run:
-    """What is run where; `lengths` are those of the samples, each with `tokens` tokens in all."""
+    """What is run where; `lengths` are those of the samples, each with `tokens` tokens in all.
+
+    Each is run `passes` times.
+    """
 
     options: EngineOptions
     config: dict[str, Any]
     tokens: int
     lengths: tuple[int, ...]
+    passes: int
     scratch: Path
     progress: Progress
 
@@ -46,7 +50,7 @@ class Run:
             self.config["hidden_size"],
             prompts=-(-self.tokens // length),
             length=length,
-            passes=1,
+            passes=self.passes,
             scratch=self.scratch,
         )
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -49,7 +50,7 @@ _PROBE_TIMEOUT_S = 300.0
 
 
 def time_plain(workloads: Sequence[Workload]) -> tuple[float, list[float]]:
-    """Seconds of the target's start, and of a plain prefill of each workload, warmed up."""
+    """Seconds of the target's start, and of a plain prefill of each workload: its median pass."""
     from eagle3.engine.baselines import plain_prefill
 
     began = time.monotonic()
@@ -58,9 +59,12 @@ def time_plain(workloads: Sequence[Workload]) -> tuple[float, list[float]]:
         seconds = []
         for workload in workloads:
             prefill(workload.warm_up())
-            began = time.monotonic()
-            prefill(workload.token_ids())
-            seconds.append(time.monotonic() - began)
+            passes = []
+            for _ in range(workload.passes):
+                began = time.monotonic()
+                prefill(workload.token_ids())
+                passes.append(time.monotonic() - began)
+            seconds.append(median(passes))
     return start_s, seconds
 
 
@@ -179,14 +183,18 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
         engine = Engine(run.options)
     with engine:
         figures["start_s"] = round(time.monotonic() - began, 1)
-        engine.extract(run.workload(run.lengths[0]).warm_up())
         figures["lengths"] = {}
         for length, seconds_of_plain in zip(run.lengths, plain_seconds, strict=True):
             samples = run.samples(length)
             manifest = run.manifest(samples)
-            shares = Shares(engine)
             folder = run.scratch / str(length)
-            seconds = extract(run, engine, samples, manifest, folder)
+            engine.extract(run.workload(length).warm_up())
+            passes = []
+            for _ in range(run.passes):
+                shutil.rmtree(folder, ignore_errors=True)
+                shares = Shares(engine)
+                passes.append(extract(run, engine, samples, manifest, folder))
+            seconds = median(passes)
             tokens = manifest.dataset.tokens
             lines = [shares.check(tokens), *check_store(folder, samples, manifest)]
             if length != run.lengths[0]:
@@ -236,6 +244,7 @@ def _shares_of_time(profile: Profile) -> dict[str, Any]:
 @click.option("--lengths", default="512,2048", metavar="N,N", help="Tokens of a sample.")
 @click.option("--max-tokens-per-step", type=click.IntRange(min=1), default=8192)
 @click.option("--gpu-memory-utilization", type=click.FloatRange(0, 1, min_open=True), default=0.85)
+@click.option("--repeat", type=click.IntRange(min=1), default=3, help="Passes; the median counts.")
 @click.option("--no-plain", is_flag=True, help="Leave plain prefill out.")
 @click.option("--no-kill", is_flag=True, help="Leave out the kill, and going on after it.")
 @click.option("--out", metavar="FOLDER", help="Where states go for a while.  [default: temporary]")
@@ -247,6 +256,7 @@ def command(
     cpu: bool,
     tokens: int,
     lengths: str,
+    repeat: int,
     out: str | None,
     no_plain: bool,
     no_kill: bool,
@@ -278,6 +288,7 @@ def command(
                 json.loads((model / "config.json").read_text(encoding="utf-8")),
                 tokens,
                 sizes,
+                repeat,
                 scratch,
                 Progress(),
             )

@@ -6,15 +6,17 @@ import shutil
 import subprocess
 import sys
 
+from tests.gpu.reference_target import FULL_DEPTH
+
 # Of the test's executor; none on the CPU.
 GPUS = int(os.environ.get("EAGLE3_TEST_GPUS", "0"))
-# 58 GB of weights on each of two H200, 72 GB on each of eight.
-LAYERS = {0: 8, 2: 12, 8: 61}[GPUS]
+# 57 GB of weights on each of two H200, 74 GB on each of eight.
+LAYERS = {0: 8, 2: 12, 8: FULL_DEPTH}[GPUS]
 RANKS = GPUS or 2
-SIZES = (
-    ("--tokens", "131072", "--lengths", "512,2048")
-    if GPUS
-    else ("--cpu", "--tokens", "4096", "--lengths", "64,256", "--max-tokens-per-step", "512")
+ON_GPUS = ("--tokens", "131072", "--lengths", "512,2048")
+ON_THE_CPU = (
+    *("--cpu", "--tokens", "2048", "--lengths", "64,256"),
+    *("--max-tokens-per-step", "256", "--repeat", "1"),
 )
 # A disk is slower than two GPUs; what is measured is the road to it.
 SHARED_MEMORY = "/dev/shm"
@@ -24,7 +26,8 @@ SHARED_BYTES = 20 * 10**9
 def test_every_row_is_written_once_by_equal_shares_and_a_killed_run_goes_on() -> None:
     command = [
         *(sys.executable, "-s", "-m", "tests.gpu.reference_run"),
-        *("--gpus", str(RANKS), "--layers", str(LAYERS), *SIZES, "--json"),
+        *("--gpus", str(RANKS), "--layers", str(LAYERS), "--json"),
+        *(ON_GPUS if GPUS else ON_THE_CPU),
     ]
     if GPUS and shutil.disk_usage(SHARED_MEMORY).free > SHARED_BYTES:
         command += ["--out", SHARED_MEMORY]
@@ -41,7 +44,8 @@ def test_every_row_is_written_once_by_equal_shares_and_a_killed_run_goes_on() ->
     for of_length in figures["lengths"].values():
         assert of_length["tokens_per_s"] > 0
         assert of_length["bytes_per_s"] > 0
-        assert of_length["ratio"] > (0.93 if GPUS else 0)
+        # With fewer layers the same states come in less time; the bar is of the whole depth.
+        assert of_length["ratio"] > (0.93 if LAYERS == FULL_DEPTH else 0)
     checked = "\n".join(figures["checked"])
     assert f"by each of {RANKS} writers" in checked
     assert "all finite" in checked

@@ -1,7 +1,7 @@
 #!/bin/sh
 # On a bare GPU machine, beside the files of all folders that //tests/gpu:bundle wrote:
 #   sh run.sh unpack               verifies and unpacks; the code alone where the image is there
-#   sh run.sh [--detach] [--gpus 0,1] [--in-order] GROUP...   runs groups of tests and measurements
+#   sh run.sh [--detach] [--gpus 0,1] GROUP...   runs groups of tests and measurements
 #   sh run.sh list | status | wait SECONDS | report
 #   sh run.sh exec COMMAND...      one command of the image; ./python3 is `exec python3`
 # Results lie in results/ beside this script, and are copied to $OUT where that is set. Where the
@@ -63,32 +63,28 @@ PYTHON
   ln -sfn ../root/usr/bin/python3 "$image/bin/python3"
 }
 
-# Runs a command with the image's environment, in the folder of the code.
+# Becomes a command with the image's environment, in the folder of the code; signals reach it.
 enter() {
   cd "$results"
   case $(cat mode) in
     "in the"*)
-      "$image/run-in-image" env -C "${workspace#"$image/root"}" EAGLE3_RESULTS="$results" "$@"
-      ;;
-    *)
-      (
-        set -a
-        # shellcheck disable=SC1091 # written by install.sh
-        . "$image/environment"
-        set +a
-        root=$image/root
-        export HOME="$here/home" SSL_CERT_FILE="$root$SSL_CERT_FILE" RUNFILES_DIR="$root$RUNFILES_DIR"
-        export PATH="$image/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        # Triton's C compiler must be this machine's: the image's looks for its parts in the root.
-        unset CC LD_PRELOAD PYTHONHOME
-        mkdir -p "$HOME"
-        export PYTHONPATH="$workspace:$root/usr/local/lib/python3.13/dist-packages"
-        export EAGLE3_RESULTS="$results"
-        cd "$workspace"
-        exec "$@"
-      )
+      exec "$image/run-in-image" env -C "${workspace#"$image/root"}" EAGLE3_RESULTS="$results" "$@"
       ;;
   esac
+  set -a
+  # shellcheck disable=SC1091 # written by install.sh
+  . "$image/environment"
+  set +a
+  root=$image/root
+  export HOME="$here/home" SSL_CERT_FILE="$root$SSL_CERT_FILE" RUNFILES_DIR="$root$RUNFILES_DIR"
+  export PATH="$image/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+  # Triton's C compiler must be this machine's: the image's looks for its parts in the root.
+  unset CC LD_PRELOAD PYTHONHOME
+  mkdir -p "$HOME"
+  export PYTHONPATH="$workspace:$root/usr/local/lib/python3.13/dist-packages"
+  export EAGLE3_RESULTS="$results"
+  cd "$workspace"
+  exec "$@"
 }
 
 if [ "${1:-}" = unpack ]; then
@@ -102,21 +98,9 @@ fi
 if [ "${1:-}" = exec ]; then
   shift
   enter "$@"
-  exit
 fi
 code=0
-case ${1:-} in
-  --detach)
-    shift
-    : > "$results/detached.log"
-    # A new session: it lives on when the shell that called this ends.
-    setsid sh "$0" "$@" >> "$results/detached.log" 2>&1 < /dev/null &
-    echo "detached: sh $0 status; sh $0 wait SECONDS" >&2
-    ;;
-  *)
-    enter python3 -m tests.gpu.proof "$@" || code=$?
-    ;;
-esac
+(enter python3 -m tests.gpu.proof "$@") || code=$?
 if [ -n "${OUT:-}" ] && [ -d "$OUT" ]; then
   for file in "$results"/report.* "$results"/files/*; do
     [ ! -e "$file" ] || cp "$file" "$OUT/"

@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from tools.oci.errors import ImageError, run
 from tools.oci.validate import blob_path, read_blob
@@ -26,7 +26,7 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 _BLOCK = 1 << 20
 
 # Packs a layer (tar.gz) anew, as tar.zst.
-Repack = Callable[[BinaryIO, io.RawIOBase], None]
+Repack = Callable[[BinaryIO, BinaryIO], None]
 
 
 def part_size(text: str) -> int:
@@ -68,7 +68,7 @@ def write_bundle(
         with blob_path(layout, layer["digest"]).open("rb") as blob:
             if repack and layer["size"] > size:
                 writer = PartWriter(folder, f"{stem}.zst", size)
-                repack(blob, writer)
+                repack(blob, cast("BinaryIO", writer))
             else:
                 writer = PartWriter(folder, stem, size)
                 shutil.copyfileobj(blob, writer, _BLOCK)

@@ -1,6 +1,5 @@
 """Packs layers anew by zstd, without paths that the machine they go to does not need."""
 
-import io
 import tarfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -29,7 +28,7 @@ class Repacker:
             _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, threads=threads
         )
 
-    def __call__(self, blob: BinaryIO, sink: io.RawIOBase) -> None:
+    def __call__(self, blob: BinaryIO, sink: BinaryIO) -> None:
         packer = zstandard.ZstdCompressor(compression_params=self._parameters)
         with (
             tarfile.open(fileobj=blob, mode="r|gz", bufsize=_BLOCK) as layer,

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.contract.runfile import runfile
 from tests.gpu.groups import groups
 from tests.gpu.targets import read_targets
@@ -43,8 +45,20 @@ def test_sources_arguments_and_environment_are_the_targets(tmp_path: Path) -> No
 def test_every_target_of_the_folder_is_in_a_group_but_those_for_eight_gpus() -> None:
     targets = read_targets(runfile("tests/gpu/BUILD.bazel"))
     run = {step.name for group in groups().values() for step in group.steps}
-    missing = {label for label, target in targets.items() if target.gpus <= 2} - run
-    assert not missing
+    assert {label for label, target in targets.items() if target.gpus <= 2} <= run
+    assert "//tests/gpu:reference_at_full_depth_gpu" in targets.keys() - run
+
+
+def test_a_target_that_no_group_names_is_among_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = tmp_path / "BUILD.bazel"
+    build.write_text(runfile("tests/gpu/BUILD.bazel").read_text() + TEXT)
+    targets = read_targets(build)
+    monkeypatch.setattr("tests.gpu.groups.read_targets", lambda: targets)
+    others = groups()["others"]
+    assert "//tests/gpu:one_gpu" in [step.name for step in others.steps]
+    assert others.gpus == 2
 
 
 def test_a_group_has_the_gpus_that_its_targets_ask_for() -> None:

@@ -1,0 +1,36 @@
+"""Parts are spread over folders that can each be sent."""
+
+import random
+from pathlib import Path
+
+from tests.gpu.bundle import spread
+
+SIZE = 10_000_000
+# Kept free in the first folder, for scripts and code.
+RESERVED = 8_000_000
+
+
+def test_every_file_has_its_folder_and_no_folder_is_too_large(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    sizes = [chance.randrange(1, SIZE + 1) for _ in range(30)] + [SIZE] * 3
+    files = []
+    for number, size in enumerate(sizes):
+        file = tmp_path / f"layer.part-{number:03}"
+        with file.open("wb") as sparse:
+            sparse.truncate(size)
+        files.append(file)
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/sh\n")
+    count = spread(files, tmp_path, SIZE, [script])
+    folders = sorted(path for path in tmp_path.iterdir() if path.is_dir())
+    assert [folder.name for folder in folders] == [f"{number:02}" for number in range(count)]
+    found = [file.name for folder in folders for file in folder.iterdir()]
+    assert sorted(found) == sorted([*(file.name for file in files), "run.sh"])
+    assert (folders[0] / "run.sh").exists()
+    for folder in folders:
+        assert sum(file.stat().st_size for file in folder.iterdir()) <= SIZE
+    first = sum(file.stat().st_size for file in folders[0].iterdir())
+    assert first <= SIZE - RESERVED + (folders[0] / "run.sh").stat().st_size
+    # No two of the folders would have gone into one.
+    weights = sorted(sum(file.stat().st_size for file in folder.iterdir()) for folder in folders)
+    assert weights[0] + weights[1] > SIZE - RESERVED
