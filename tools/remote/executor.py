@@ -17,7 +17,7 @@ from tools.remote.console import main, say
 from tools.remote.errors import ServiceError
 from tools.remote.gpus import detect, gpu_counts, share_out
 from tools.remote.processes import Processes, wait_until
-from tools.remote.state import find_programs, only_one
+from tools.remote.state import DiskWatch, find_programs, only_one
 from tools.remote.workers import Pool, Store, gpu_pools, worker
 
 _WATCH_S = 1.0
@@ -48,8 +48,11 @@ class Executor:
 
     def watch(self) -> None:
         """Runs until interrupted. A worker that ends is started again: the service may be down."""
+        disk = DiskWatch(self._state)
         while True:
             time.sleep(_WATCH_S)
+            if news := disk.look():
+                say(f"WARNING: {news}")
             ended = self._processes.take_ended()
             for command, code in ended:
                 if command.name not in self._pools:

@@ -21,7 +21,7 @@ from tools.remote.ports import free_ports
 from tools.remote.postgres import Postgres
 from tools.remote.processes import Processes, wait_until
 from tools.remote.registry import REPOSITORY, registry
-from tools.remote.state import find_programs, only_one
+from tools.remote.state import DiskWatch, find_programs, only_one
 from tools.remote.workers import (
     Pool,
     Store,
@@ -87,8 +87,11 @@ class Service:
 
     def watch(self) -> None:
         """Runs until interrupted; a worker that ends is replaced, another part ends it all."""
+        disk = DiskWatch(self._state)
         while True:
             time.sleep(_WATCH_S)
+            if news := disk.look():
+                say(f"WARNING: {news}")
             for command, code in self._processes.take_ended():
                 if command.name not in self._pools:
                     raise ServiceError(
