@@ -108,6 +108,10 @@ for library in $(driver_libraries); do
   : > "$target"
   mount --bind "$(readlink -f "$library")" "$target"
 done
+if [ -n "$driver" ]; then
+  # What is compiled at run time is linked by this name.
+  ln -s libcuda.so.1 "$root$driver/libcuda.so"
+fi
 
 chroot=$(command -v chroot)
 set -a

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import torch
 
-# Large enough that a write costs much more than its call, and a power of two: torch rounds pinned
-# memory up to one.
-_BUFFER_BYTES = 64 * 1024 * 1024
+# Large enough that a write costs much more than its call, and small enough that writes begin early
+# and end soon after the last copy. A power of two: torch rounds pinned memory up to one.
+_BUFFER_BYTES = 16 * 1024 * 1024
 _FEWEST_BUFFERS = 2
 
 

@@ -1,5 +1,6 @@
 """Runs samples through the target and commits what comes out, shard by shard."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,9 +66,9 @@ def run_extraction(
     _Run(samples, manifest, rules, engine, store, on_done).run()
 
 
-def _compute_alone() -> None:
-    """Keeps torch in this thread: teams of its own for each checker would crowd out the target."""
-    torch.set_num_threads(1)
+def _share_cores() -> None:
+    """Teams of torch for all checkers together leave half of the cores to the target."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // (2 * _CHECKING_THREADS)))
 
 
 class _Run:
@@ -95,7 +96,7 @@ class _Run:
 
     def run(self) -> None:
         with (
-            ThreadPoolExecutor(_CHECKING_THREADS, "check", _compute_alone) as checkers,
+            ThreadPoolExecutor(_CHECKING_THREADS, "check", _share_cores) as checkers,
             ThreadPoolExecutor(1, "commit") as committer,
             closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
         ):
