@@ -22,7 +22,8 @@ Templates that drop reasoning or rewrite earlier turns need more. The rules, in 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from copy import replace
+from dataclasses import dataclass
 
 from eagle3.chat.at_once import read_answers
 from eagle3.chat.chat_template import ChatTemplate

@@ -1,7 +1,7 @@
 """A conversation in one form, whichever form it was written in."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from eagle3.errors import InputError
 
@@ -19,8 +19,7 @@ class ToolCall:
     id: str
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One turn. `role` is system, user, assistant or tool.
 
     `reasoning` is what the assistant thought before `content`, without the marks around it;
@@ -49,10 +48,12 @@ class Conversation:
     @property
     def is_plain(self) -> bool:
         """Whether it is text alone, without tools or reasoning."""
-        return not self.tools and not any(
-            message.reasoning or message.tool_calls or message.role == "tool"
-            for message in self.messages
-        )
+        if self.tools:
+            return False
+        for message in self.messages:
+            if message.reasoning or message.tool_calls or message.role == "tool":
+                return False
+        return True
 
 
 def check_order(place: str, messages: tuple[Message, ...]) -> None:

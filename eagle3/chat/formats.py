@@ -63,6 +63,8 @@ def parse_questions(record: Record, form: str) -> Conversation:
     """
     if form == "tokens":
         raise InputError(f"{record.place}: token ids hold no questions to ask; give conversations")
+    if record.fields.get(KEYS[form]) is None:
+        raise InputError(f"{record.place}: no `{KEYS[form]}`")
     refuse_media(record.place, record.fields)
     messages = _PARSERS[form](record)
     check_order(record.place, messages)

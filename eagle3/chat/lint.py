@@ -7,6 +7,7 @@ from typing import Literal
 from eagle3.chat.answers import Answer, render_answers
 from eagle3.chat.chat_template import ChatTemplate
 from eagle3.chat.conversation import Conversation, Message, ToolCall
+from eagle3.chat.pattern import Patterns
 from eagle3.chat.segments import Segmenter
 from eagle3.chat.supervision import tokenize_turns
 from eagle3.errors import InputError
@@ -51,6 +52,14 @@ def lint_template(template: ChatTemplate) -> Iterator[Finding]:
         yield Finding("note", "the tokenizer is written in Python: slower, same masks")
     elif Segmenter(template).encode(_answers(template, _ONE)) is None:
         yield Finding("note", "texts cannot be cut beside special tokens: slower, same masks")
+    elif Patterns(template).find(Conversation("", _TWO)) is None:
+        yield Finding(
+            "note",
+            "the template looks at what is said, or rewrites it: each row is rendered; slower, "
+            "same masks",
+        )
+    else:
+        yield Finding("ok", "the template writes the same whatever is said: rows are not rendered")
 
 
 def _end_of_turn(template: ChatTemplate) -> Finding:

@@ -92,10 +92,10 @@ class Patterns:
 
     def find(self, conversation: Conversation) -> Pattern | None:
         """The pattern that gives the one sample of `conversation`, or None."""
-        messages = conversation.messages
         if not conversation.is_plain:
             return None
-        roles = tuple(message.role for message in messages)
+        messages = conversation.messages
+        roles = tuple([message.role for message in messages])
         if roles not in self._known:
             if len(self._known) >= _MOST_PATTERNS:
                 self._known.clear()
@@ -108,8 +108,9 @@ class Patterns:
             content = message.content
             if message.name or not content or content.isspace():
                 return None
-            if any(text in content for text in absent):
-                return None
+            for text in absent:
+                if text in content:
+                    return None
         return pattern
 
     def _make(self, roles: tuple[str, ...]) -> tuple[Pattern, frozenset[str]] | None:

@@ -8,7 +8,8 @@ this.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import replace
+from dataclasses import dataclass
 from typing import Any
 
 from eagle3.chat.chat_template import ChatTemplate

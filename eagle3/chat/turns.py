@@ -6,6 +6,14 @@ from typing import Any
 from eagle3.chat.conversation import Message, NothingToTrainOnError, ToolCall
 from eagle3.errors import InputError
 
+
+def _text_roles(roles: dict[str, str]) -> dict[str, str]:
+    """Those of `roles` whose turns are never more than text."""
+    return {
+        name: role for name, role in roles.items() if role != "tool" and name != "function_call"
+    }
+
+
 _OPENAI_ROLES = {
     "system": "system",
     "developer": "system",
@@ -24,6 +32,11 @@ _SHAREGPT_ROLES = {
     "observation": "tool",
     "tool": "tool",
 }
+# Of what turns of text alone consist, under each key: speakers, text, and who may speak.
+_PLAIN = {
+    "messages": ("role", "content", _text_roles(_OPENAI_ROLES)),
+    "conversations": ("from", "value", _text_roles(_SHAREGPT_ROLES)),
+}
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _THINK_BEGIN, _THINK_END = "<think>", "</think>"
 _NOT_TEXT_KEYS = frozenset({"image", "images", "audio", "video", "videos"})
@@ -39,13 +52,32 @@ def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
     if not turns:
         raise NothingToTrainOnError(f"{place}: the conversation is empty; remove the line")
     messages: list[Message] = []
+    names = _PLAIN[key]
     for position, turn in enumerate(turns):
+        plain = _parse_plain(turn, *names)
+        if plain is not None:
+            messages.append(plain)
+            continue
         where = f"{place}: `{key}[{position}]`"
         if not isinstance(turn, dict):
             raise InputError(f"{where} must be an object, not {type(turn).__name__}")
         parse = _parse_openai if key == "messages" else _parse_sharegpt
         messages.append(_answering(parse(where, turn), messages))
     return tuple(messages)
+
+
+def _parse_plain(
+    turn: Any, role_key: str, content_key: str, roles: dict[str, str]
+) -> Message | None:
+    """A turn of nothing but text, as nearly all are; None for all others, right or wrong."""
+    if not isinstance(turn, dict) or len(turn) != 2:
+        return None
+    role, content = turn.get(role_key), turn.get(content_key)
+    if not isinstance(role, str) or role not in roles or not isinstance(content, str):
+        return None
+    if not content or content.isspace() or _THINK_BEGIN in content:
+        return None
+    return Message(roles[role], content)
 
 
 def refuse_media(place: str, fields: dict[str, Any]) -> None:

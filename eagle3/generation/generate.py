@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from copy import replace
+from dataclasses import asdict
 from itertools import batched
 from typing import Any
 

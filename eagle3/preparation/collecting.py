@@ -1,7 +1,8 @@
 """Takes tokenized chunks, whoever makes them, and writes what is new; counts each row once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from copy import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 

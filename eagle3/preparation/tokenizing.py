@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from copy import replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +49,7 @@ _CHUNKS_AHEAD = 3
 OutcomeKind = Literal["success", "skipped", "error"]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one row. `content` is the row itself, of one that was not taken.
 
     `answers` counts those that the target generated for it, `faults` those that are degenerate.
@@ -76,8 +76,7 @@ class TokenizedChunk:
     bytes_read: int
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A row as it was read: `found` is what it holds, or what is wrong with it.
 
     `texts` are what `pattern` wants encoded.

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from eagle3.chat import turns
 from eagle3.chat.conversation import Conversation, Message, NothingToTrainOnError, ToolCall
-from eagle3.chat.formats import detect_format, parse_row
+from eagle3.chat.formats import KEYS, detect_format, parse_row
 from eagle3.chat.jsonl import Record
 from eagle3.errors import InputError
 
@@ -163,9 +164,36 @@ def test_a_wrong_row_is_refused(row: dict[str, Any], message: str) -> None:
     assert not isinstance(refusal.value, NothingToTrainOnError)
 
 
+@pytest.mark.parametrize("form", ["messages", "sharegpt", "alpaca", "prompt", "tokens"])
+def test_a_row_that_is_not_of_the_form_that_was_named(form: str) -> None:
+    with pytest.raises(InputError, match=f"^d:1: no `{KEYS[form]}`$"):
+        parse_row(Record("d:1", {"text": "x"}), form)
+
+
 @pytest.mark.parametrize(
     "row", [{"prompt": "One?"}, {"prompt": [USER]}, {"messages": [USER]}, {"messages": []}]
 )
 def test_a_row_without_an_answer_is_told_from_a_wrong_one(row: dict[str, Any]) -> None:
     with pytest.raises(NothingToTrainOnError):
         read(row)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"role": "user", "content": "x"},
+        {"role": "developer", "content": "x"},
+        {"role": "assistant", "content": " x\n"},
+        {"role": "assistant", "content": "a <think> in the middle"},
+        {"role": "tool", "content": "x"},
+        {"from": "human", "value": "x"},
+        {"from": "function_call", "value": '{"name": "f"}'},
+    ],
+)
+def test_turns_of_text_alone_are_read_as_all_others(
+    turn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "messages" if "role" in turn else "conversations"
+    quick = turns.parse_turns("d:1", key, [turn])
+    monkeypatch.setattr(turns, "_parse_plain", lambda *_: None)
+    assert turns.parse_turns("d:1", key, [turn]) == quick

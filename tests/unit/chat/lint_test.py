@@ -16,21 +16,22 @@ NO_TOOLS = "tool calls: refused"
 DATE = "asks for today's date"
 EMPTY = "follows an empty block"
 UNCUT = "cannot be cut"
+RENDERED = "each row is rendered"
 MARKS = "does not begin where the prompt ends"
 NOTES = {
     "smollm2": [NO_TOOLS, REFUSED],
-    "smollm3": [NO_TOOLS, DROPPED, EMPTY, MARKS],
+    "smollm3": [NO_TOOLS, DROPPED, EMPTY, MARKS, RENDERED],
     "qwen2_5": [REFUSED],
-    "qwen3": [REWRITTEN, DROPPED, EMPTY],
-    "qwen3_thinking": [REWRITTEN, DROPPED, EMPTY],
+    "qwen3": [REWRITTEN, DROPPED, EMPTY, RENDERED],
+    "qwen3_thinking": [REWRITTEN, DROPPED, EMPTY, RENDERED],
     "llama3": [REFUSED, DATE],
     "deepseek_v3": [REFUSED],
-    "deepseek_r1": [REWRITTEN, DROPPED, EMPTY],
+    "deepseek_r1": [REWRITTEN, DROPPED, EMPTY, RENDERED],
     "kimi_k2": [REFUSED],
-    "kimi_k2_5": [DROPPED, EMPTY],
-    "gpt_oss": [REWRITTEN, DROPPED, DATE],
-    "glm4": [REFUSED],
-    "gemma3": [NO_TOOLS, REFUSED],
+    "kimi_k2_5": [DROPPED, EMPTY, RENDERED],
+    "gpt_oss": [REWRITTEN, DROPPED, DATE, RENDERED],
+    "glm4": [REFUSED, RENDERED],
+    "gemma3": [NO_TOOLS, REFUSED, RENDERED],
     "mistral": [REFUSED, UNCUT],
 }
 

@@ -13,7 +13,7 @@ import eagle3.store
 
 # What each may import besides the standard library.
 ALLOWED = {
-    "eagle3.chat": {"eagle3.errors", "eagle3.chat", "transformers"},
+    "eagle3.chat": {"eagle3.errors", "eagle3.chat", "jinja2", "msgspec", "transformers"},
     "eagle3.store": {"eagle3.errors", "eagle3.store", "torch", "xxhash"},
 }
 
