@@ -13,11 +13,15 @@ from vllm.distributed import get_pp_group, get_tp_group
 from eagle3.engine.capture import Capture
 from eagle3.engine.decoder import find_decoder_layers
 from eagle3.engine.host_counts import know_counts_on_host
+from eagle3.engine.parent import end_with_parent
 from eagle3.engine.ring import Ring
 from eagle3.engine.row_writer import RowFile, RowWriter
 from eagle3.engine.rows import Report, Rows, Share, in_order, section
 from eagle3.engine.transfer import transfer_from
 from eagle3.store.encoding import BFLOAT16, encode, width
+
+# A worker imports this module as one of the first things it does, and a method would come too late.
+end_with_parent()
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def _smaller(
     if not begun:
         fp8 = bytes_needed(samples, replace(manifest, dtype=FLOAT8), shard_bytes)
         if fp8 < needed and fp8 <= free:
-            smaller.append(f"--fp8-states ({readable_size(fp8)}, rows are off by some 3 %)")
+            smaller.append(f"--fp8-states ({readable_size(fp8)}, rows are off by 2 %)")
         for fewer in range(len(points) - 1, 0, -1):
             kept = replace(manifest, capture_points=points[:fewer])
             size = bytes_needed(samples, kept, shard_bytes)

@@ -109,7 +109,8 @@ class Kills:
             return
         process.communicate()
         # Nobody is left who could write.
-        assert psutil.wait_procs(list(family.values()), timeout=_SECONDS_TO_END)[1] == []
+        left = psutil.wait_procs(list(family.values()), timeout=_SECONDS_TO_END)[1]
+        assert not left, f"{name} was killed in {phase}, and {left} are still there"
         self.met[phase, name] += 1
 
     def _wait_until(self, process: subprocess.Popen[str], seconds: float) -> None:

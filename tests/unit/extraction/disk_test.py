@@ -48,6 +48,7 @@ def test_a_refusal_tells_what_would_fit(monkeypatch: pytest.MonkeyPatch, tmp_pat
     message = refusal(monkeypatch, tmp_path, TENSORS // 2 + 50_000, begun=False)
     assert "8.0 MB are needed" in message
     assert "4.1 MB are free" in message
+    assert "--fp8-states (4.0 MB, rows are off by 2 %)" in message
     assert "2 of the 4 --layers (4.0 MB)" in message
     assert "--limit 4 of the 10 samples" in message
     assert "--shard 0/2 here" in message
@@ -57,6 +58,7 @@ def test_what_a_begun_run_has_settled_is_no_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     message = refusal(monkeypatch, tmp_path, TENSORS // 2, begun=True)
+    assert "--fp8-states" not in message
     assert "--layers" not in message
     assert "--limit" not in message
     assert "--shard 0/3 here" in message
