@@ -18,8 +18,6 @@ _PLATFORM = "x86_64-manylinux_2_40"
 _QUIET_SECONDS = 5.0
 _STARTED = re.compile(r"^\s*Downloading (\S+) \(([\d.]+)([KMG])iB\)")
 _FINISHED = re.compile(r"^\s*Downloaded (\S+)")
-# What the installer says of a set-up that goes well.
-_PROGRESS = ("+ ", "Using CPython", "Resolved ", "Prepared ")
 _MB = {"K": 1024 / 1e6, "M": 1024**2 / 1e6, "G": 1024**3 / 1e6}
 
 
@@ -102,5 +100,5 @@ def _follow(process: subprocess.Popen[str], say: Callable[[str], None]) -> list[
             done_mb += size
             total = done_mb + sum(fetching.values())
             say(f"  {match[1]} {size:,.0f} MB fetched ({done_mb:,.0f} of {total:,.0f} MB)")
-        elif not line.lstrip().startswith(_PROGRESS):
+        elif not line.lstrip().startswith(("+ ", "Using CPython")):
             words.append(line)
