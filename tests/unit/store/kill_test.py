@@ -12,7 +12,7 @@ from eagle3.store.index import INDEX
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
 from eagle3.store.writer import StoreWriter
-from tests.unit.store.stored import contents, make_manifest, make_samples, make_states
+from tests.unit.store.stored import contents, make_manifest, make_samples, make_states, names
 
 SAMPLES = make_samples(5)
 MANIFEST = make_manifest(SAMPLES)
@@ -126,10 +126,7 @@ def check_resumed(folder: Path) -> None:
     """The run that goes on leaves what an uninterrupted one leaves, and no rubbish."""
     run(folder)
     assert contents(folder) == expected_contents()
-    names = {path.name for path in folder.iterdir()}
-    shards = {name for name in names if name.startswith("shard-")}
-    assert shards == set(StoreReader(folder).shards)
-    assert names - shards == {"manifest.json", "index.jsonl"}
+    assert names(folder) == {"manifest.json", "index.jsonl", *StoreReader(folder).shards}
     assert (folder / "index.jsonl").read_bytes().count(b"\n") == len(SAMPLES)
 
 

@@ -50,6 +50,14 @@ def extract(folder: Path, manifest: Manifest, samples: Sequence[Sample]) -> None
         store.commit()
 
 
+def names(folder: Path) -> set[str]:
+    """What lies in a store's folder.
+
+    Where no file without a name can be made (FUSE), a kill may leave the one that tried the folder.
+    """
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".eagle3-probe-")}
+
+
 def contents(folder: Path) -> dict[str, tuple[Sample, bytes]]:
     """Every committed sample with the bytes of its states, by id."""
     store = StoreReader(folder)
