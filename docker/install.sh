@@ -108,8 +108,8 @@ for library in $(driver_libraries); do
   : > "$target"
   mount --bind "$(readlink -f "$library")" "$target"
 done
-if [ -n "$driver" ]; then
-  # What is compiled at run time is linked by this name.
+# Triton links its starters of kernels with -lcuda; hosts without CUDA's tools lack that name.
+if [ -n "$driver" ] && [ ! -e "$root$driver/libcuda.so" ]; then
   ln -s libcuda.so.1 "$root$driver/libcuda.so"
 fi
 

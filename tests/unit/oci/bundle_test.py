@@ -9,7 +9,7 @@ from runfiles import Runfiles
 
 from tools.oci import bundle
 from tools.oci.errors import ImageError
-from tools.oci.layer import file_member, write_layer
+from tools.oci.layer import file_member, folder_member, write_layer
 from tools.oci.layout import CONFIG, MANIFEST, Layout
 
 
@@ -28,6 +28,8 @@ def parts(tmp_path: Path) -> list[Path]:
     for name in ("below", "above"):
         blob = tmp_path / f"{name}.tar.gz"
         members = [file_member(f"etc/{name}", name.encode() * 100)]
+        if name == "below":
+            members.append(folder_member("run"))
         layer = write_layer(name, members, blob, tmp_path / f"{name}.contents")
         layout.add_file(blob, layer.digest)
         layers.append({"digest": layer.digest, "size": layer.size})
@@ -86,3 +88,46 @@ def test_sizes() -> None:
     assert bundle.part_size("2GB") == 2 * 10**9
     with pytest.raises(argparse.ArgumentTypeError):
         bundle.part_size("0GB")
+
+
+def test_the_hosts_driver_is_bound_in_once_by_all_of_its_names(
+    parts: list[Path], tmp_path: Path
+) -> None:
+    install(parts[0].parent, tmp_path / "root")
+    for folder in ("listed", "told"):
+        (tmp_path / folder).mkdir()
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (tmp_path / folder / name).write_text(folder)
+    listed = "".join(
+        f"\t{name} (libc6{kind}) => {tmp_path}/listed/{name}\n"
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1", "libother.so.1")
+        for kind in (",x86-64", "")
+    )
+    # What needs rights that a test may not have, in its name alone.
+    stand_ins = {
+        "unshare": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+        "mount": 'case "$*" in --bind*/run/driver/*) cp "$2" "$3" ;; esac',
+        "ldconfig": f"printf '%s' '{listed}'",
+        "chroot": 'cd "$1/run/driver"; for name in *; do echo "$name $(cat "$name")"; done; '
+        'echo "$LD_LIBRARY_PATH $TRITON_LIBCUDA_PATH"',
+    }
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, text in stand_ins.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    done = subprocess.run(
+        [tmp_path / "root/run-in-image", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{commands}:/usr/bin:/bin", "LD_LIBRARY_PATH": f"{tmp_path}/told"},
+    )
+    assert done.returncode == 0, done.stderr
+    # The linker of Triton's starters asks for libcuda.so.
+    assert done.stdout.splitlines() == [
+        "libcuda.so listed",
+        "libcuda.so.1 listed",
+        "libnvidia-ml.so.1 listed",
+        "/run/driver /run/driver",
+    ]
