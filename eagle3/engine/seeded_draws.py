@@ -5,6 +5,7 @@ a sequence: for 512 of them launching takes longer than a small target's own ste
 takes one number of its seed's and reads the token off its own distribution.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,9 +37,10 @@ class SeededDraws:
 
     def draw_at_once(self) -> None:
         """From now on sequences with a seed draw together; on a CPU vLLM does it its own way."""
-        from vllm.v1.sample.ops import topk_topp_sampler
+        from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
-        setattr(topk_topp_sampler, "random_sample", random_sample)  # noqa: B010 - not its type
+        # By the name that the sampler looks up whenever it draws; a type checker knows no module there.
+        setattr(sys.modules[TopKTopPSampler.__module__], "random_sample", random_sample)  # noqa: B010
 
 
 def random_sample(probs_BV: "torch.Tensor", generators: Mapping[int, Generator]) -> "torch.Tensor":

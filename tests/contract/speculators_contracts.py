@@ -251,6 +251,12 @@ TRAINING = (
         "a sample of our store takes the same way",
     ),
     Contract(
+        "speculators.train.noise_transforms:AddUniformNoise",
+        Inherits("TransformTensors"),
+        (PEER_TRAINING,),
+        "states get noise as speculators gives it",
+    ),
+    Contract(
         "speculators.train.noise_transforms:TransformTensors",
         Call("std", "tensors"),
         (PEER_TRAINING,),
