@@ -39,8 +39,8 @@ class SeededDraws:
         """From now on sequences with a seed draw together; on a CPU vLLM does it its own way."""
         from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
-        # By the name that the sampler looks up whenever it draws; a type checker knows no module there.
-        setattr(sys.modules[TopKTopPSampler.__module__], "random_sample", random_sample)  # noqa: B010
+        # Where the sampler looks the function up whenever it draws.
+        vars(sys.modules[TopKTopPSampler.__module__])["random_sample"] = random_sample
 
 
 def random_sample(probs_BV: "torch.Tensor", generators: Mapping[int, Generator]) -> "torch.Tensor":

@@ -64,7 +64,8 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(world: Path) -> None:
 def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
     target, samples = make_target(tmp_path / "target"), make_samples(60)
     manifest = make_manifest(target, samples)
-    flags = {"follow": True, "draft_vocab": VOCAB_SIZE, "max_steps": None, "follow_timeout": 200}
+    follow = {"follow": True, "draft_vocab": VOCAB_SIZE, "max_steps": None, "follow_timeout": 200}
+    flags = FLAGS | follow
     alone, together = tmp_path / "alone", tmp_path / "together"
     with StoreWriter(tmp_path / "store", manifest) as store:
         commit(store, samples[:40])
@@ -73,7 +74,7 @@ def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
         stopped = start(tmp_path, 2, waiting, "15", out=str(together), **flags)
         end(stopped, expected=143)
         assert newest_checkpoint(together) is not None
-        running = start(tmp_path, 2, out=str(together), delete_after_use=True, log_every=1, **flags)
+        running = start(tmp_path, 2, out=str(together), delete_after_use=True, **flags)
         time.sleep(2)
         commit(store, samples[40:])
         end(running)
