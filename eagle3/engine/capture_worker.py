@@ -18,7 +18,8 @@ from eagle3.engine.ring import Ring
 from eagle3.engine.row_writer import RowFile, RowWriter
 from eagle3.engine.rows import Report, Rows, Share, in_order, section
 from eagle3.engine.transfer import transfer_from
-from eagle3.store.encoding import BFLOAT16, encode, width
+from eagle3.store.encoding import encode
+from eagle3.store.row_format import BFLOAT16, width
 
 # A worker imports this module as one of the first things it does, and a method would come too late.
 end_with_parent()

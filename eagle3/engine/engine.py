@@ -15,7 +15,8 @@ from eagle3.engine.prefill import Prefill, Prompt
 from eagle3.engine.surroundings import WORKER_LOG, make_folder, surroundings
 from eagle3.engine.worker_log import one_line_cause
 from eagle3.errors import EngineError, InputError
-from eagle3.store.encoding import decode, width
+from eagle3.store.encoding import decode
+from eagle3.store.row_format import width
 
 if TYPE_CHECKING:
     from eagle3.engine.scheduling import StepScheduler

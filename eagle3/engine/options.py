@@ -6,7 +6,7 @@ from typing import Literal
 
 from eagle3.engine.architecture import TargetArchitecture
 from eagle3.errors import InputError
-from eagle3.store.encoding import BFLOAT16, width
+from eagle3.store.row_format import BFLOAT16, width
 
 DEFAULT_RING_BYTES = 1024**3
 MOST_RING_BYTES = 2 * 1024**3

@@ -10,8 +10,8 @@ from statistics import median
 
 from eagle3.errors import StoreError
 from eagle3.extraction.size import readable_size
-from eagle3.store.encoding import FLOAT8
 from eagle3.store.manifest import Manifest
+from eagle3.store.row_format import FLOAT8
 from eagle3.store.sample import Sample
 
 # A sample's lines in index and journal; and a shard's header and the rest of its last disk block.

@@ -12,9 +12,9 @@ from eagle3.extraction.samples import PlannedSamples, read_samples
 from eagle3.extraction.stack import running_stack
 from eagle3.extraction.target import identify_target
 from eagle3.preparation.target import tokenizer_digest
-from eagle3.store.encoding import BFLOAT16, FLOAT8
 from eagle3.store.manifest import DatasetIdentity, Manifest
 from eagle3.store.plan import Holdings, plan_store
+from eagle3.store.row_format import BFLOAT16, FLOAT8
 from eagle3.store.sample import Sample, dataset_digest
 
 _DEFAULT_MAX_MODEL_LEN = 2048

@@ -6,8 +6,8 @@ from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
 from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S, EngineOptions
-from eagle3.store.encoding import BFLOAT16, FLOAT8
 from eagle3.store.part import Part
+from eagle3.store.row_format import BFLOAT16, FLOAT8
 
 OnBad = Literal["fail", "quarantine"]
 

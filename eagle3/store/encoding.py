@@ -2,16 +2,9 @@
 
 import torch
 
-BFLOAT16 = "bfloat16"
-FLOAT8 = "float8_e4m3fn"
+from eagle3.store.row_format import BFLOAT16, SCALE_BYTES
 
 _LARGEST_FLOAT8 = torch.finfo(torch.float8_e4m3fn).max
-_SCALE_BYTES = torch.float32.itemsize
-
-
-def width(dtype: str, hidden_size: int) -> int:
-    """Bytes of a row [H] of one token at one capture point."""
-    return 2 * hidden_size if dtype == BFLOAT16 else hidden_size + _SCALE_BYTES
 
 
 def encode(states_NLH: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -35,8 +28,8 @@ def decode(rows: torch.Tensor, dtype: str) -> torch.Tensor:
     if dtype == BFLOAT16:
         return rows
     encoded = rows.view(torch.uint8)
-    values = encoded[..., :-_SCALE_BYTES].view(torch.float8_e4m3fn)
-    scale = encoded[..., -_SCALE_BYTES:].contiguous().view(torch.float32)
+    values = encoded[..., :-SCALE_BYTES].view(torch.float8_e4m3fn)
+    scale = encoded[..., -SCALE_BYTES:].contiguous().view(torch.float32)
     states_NLH = torch.empty(values.shape, dtype=torch.bfloat16, device=rows.device)
     for point in range(values.shape[1]):
         # One at a time: in float32 all of them take four times the memory that they had.

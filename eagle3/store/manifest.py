@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.errors import StoreError
-from eagle3.store.encoding import BFLOAT16, width
+from eagle3.store.row_format import BFLOAT16, width
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2

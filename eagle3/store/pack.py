@@ -21,11 +21,11 @@ import xxhash
 
 from eagle3.errors import StoreError
 from eagle3.store.durable import partial_path, sync_folder
-from eagle3.store.encoding import BFLOAT16
 from eagle3.store.index import INDEX
 from eagle3.store.manifest import MANIFEST
 from eagle3.store.quarantine import QUARANTINE
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import BFLOAT16
 from eagle3.store.shard import Shard
 from eagle3.store.used import USED
 

@@ -11,7 +11,6 @@ from itertools import accumulate
 from pathlib import Path
 
 from eagle3.errors import StoreError
-from eagle3.store.encoding import BFLOAT16, FLOAT8, width
 from eagle3.store.layout import (
     HIDDEN_STATES,
     HIDDEN_STATES_FP8,
@@ -19,6 +18,7 @@ from eagle3.store.layout import (
     LOSS_MASK,
     SAMPLE_OFFSETS,
 )
+from eagle3.store.row_format import BFLOAT16, FLOAT8, width
 
 # Rows begin on a page, so that they can be mapped and written directly.
 _PAGE_BYTES = 4096

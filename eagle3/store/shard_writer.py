@@ -16,9 +16,10 @@ import torch
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
 from eagle3.store.durable import partial_path, start_sync, write_at
-from eagle3.store.encoding import BFLOAT16, encode
+from eagle3.store.encoding import encode
 from eagle3.store.index import IndexEntry
 from eagle3.store.layout import journal_path
+from eagle3.store.row_format import BFLOAT16
 from eagle3.store.sample import Sample
 from eagle3.store.shard import Shard
 from eagle3.store.shard_layout import ShardLayout, plan_shard, read_layout

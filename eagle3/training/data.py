@@ -10,7 +10,8 @@ from typing import overload
 
 import torch
 
-from eagle3.store.encoding import decode, width
+from eagle3.store.encoding import decode
+from eagle3.store.row_format import width
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.order import epoch_order
 from eagle3.training.packing import Packed, pack

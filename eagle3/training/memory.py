@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from eagle3.draft.config import FUSED_POINTS, DraftConfig
-from eagle3.store.encoding import BFLOAT16
+from eagle3.store.row_format import BFLOAT16
 from eagle3.training.plan import TrainingPlan
 
 # Batches that lie on a device at once.

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from eagle3.store.encoding import BFLOAT16, FLOAT8, decode, encode
+from eagle3.store.encoding import decode, encode
+from eagle3.store.row_format import BFLOAT16, FLOAT8
 from tests.integration.engines import running_engine
 from tests.integration.prompts import random_prompts
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama

@@ -9,10 +9,11 @@ from safetensors import safe_open
 
 from eagle3.errors import StoreError
 from eagle3.inspection.compare import compare_stores
-from eagle3.store.encoding import BFLOAT16, FLOAT8, decode, encode, width
+from eagle3.store.encoding import decode, encode
 from eagle3.store.merge import merge_parts
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import BFLOAT16, FLOAT8, width
 from eagle3.store.writer import StoreWriter
 from tests.unit.store.stored import (
     CAPTURE_POINTS,

@@ -8,10 +8,10 @@ import torch
 
 from eagle3.errors import StoreError
 from eagle3.store import pack
-from eagle3.store.encoding import FLOAT8
 from eagle3.store.pack import pack_store, unpack_store
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import FLOAT8
 from eagle3.store.sample import Sample
 from eagle3.store.used import remove_shards
 from eagle3.store.writer import StoreWriter

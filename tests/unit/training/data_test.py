@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from eagle3.errors import StoreError
-from eagle3.store.encoding import FLOAT8, decode, encode
+from eagle3.store.encoding import decode, encode
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import FLOAT8
 from eagle3.store.writer import StoreWriter
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.data import BatchLoader, fill_batch, packed_documents
