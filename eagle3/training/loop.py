@@ -71,7 +71,7 @@ class Loop:
 
     def _run(self) -> None:
         if self._state.step == 0:
-            self._validate()
+            self._validate(0.0)
         samples = self._following.samples if self._following else self._plan.training
         with StopRequest() as stop, self._trainer.loader(samples) as loader:
             self._meter.restart(loader.waited)
@@ -87,7 +87,7 @@ class Loop:
             except StoppedWaitingError:
                 self._stop(loader, stop)
             if self._saved != self._state.step:
-                self._validate()
+                self._validate(loader.waited)
             self._save(loader.waited)
 
     def _step(self, data: StepBatches, loader: BatchLoader, stop: StopRequest) -> None:
@@ -109,7 +109,7 @@ class Loop:
         if self._state.step % run.log_every == 0:
             self._write(loader.waited)
         if self._state.step % run.checkpoint_every == 0:
-            self._validate()
+            self._validate(loader.waited)
             self._save(loader.waited)
             self._meter.restart(loader.waited)
 
@@ -146,6 +146,10 @@ class Loop:
             left -= step is not None
             yield step
 
+    def _write_rest(self, waited: float) -> None:
+        if self._meter.has_steps:
+            self._write(waited)
+
     def _write(self, waited: float) -> None:
         config, step = self._plan.config, self._state.step
         sums_NS, rates = self._processes.sum(self._meter.sums_NS), self._meter.take(waited)
@@ -171,7 +175,9 @@ class Loop:
             )
             self._log.write(record, self._meter.seconds_left(self._plan.steps - step))
 
-    def _validate(self) -> None:
+    def _validate(self, waited: float) -> None:
+        """Writes what validation says, and before it what the steps up to here have said."""
+        self._write_rest(waited)
         if not self._plan.validation.ids:
             return
         metrics = self._trainer.validate()
@@ -183,8 +189,7 @@ class Loop:
 
     def _save(self, waited: float) -> None:
         """Saves what is new, its metrics first, and lets go of the samples behind it."""
-        if self._meter.has_steps:
-            self._write(waited)
+        self._write_rest(waited)
         if self._saved != self._state.step:
             run, groups = self._plan.config.run, self._trainer.state()
             if self._processes.is_first:
