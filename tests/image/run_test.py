@@ -136,7 +136,7 @@ def test_documents_are_found_by_the_images_digest(registry: str, pulled: Path) -
     assert types == {"application/spdx+json", "application/vnd.in-toto+json"}
 
 
-def test_extract(container: Container, tmp_path: Path) -> None:
+def test_extract_and_train(container: Container, tmp_path: Path) -> None:
     command = ["extract", "--limit", "4", "--json", "--out", "/tmp/out/states"]
     done = container.run(command, binds={tmp_path: "/tmp/out"})
     assert done.returncode == 0, done.stderr
@@ -146,6 +146,10 @@ def test_extract(container: Container, tmp_path: Path) -> None:
         ["inspect", "/tmp/out/states", "--verify"], binds={tmp_path: "/tmp/out"}
     )
     assert checked.returncode == 0, checked.stderr
+    command = ["train", "--store", "/tmp/out/states", "--out", "/tmp/out/draft", "--max-steps", "2"]
+    trained = container.run([*command, "--json"], binds={tmp_path: "/tmp/out"})
+    assert trained.returncode == 0, trained.stderr
+    assert (tmp_path / "draft/draft/config.json").exists()
 
 
 @pytest.mark.parametrize("command", image.commands())
