@@ -93,7 +93,10 @@ def stack_image(
         )
     files_layer(
         name = name + "_model",
-        data = ["//third_party/models:smollm2"],
+        data = [
+            "//examples:smollm2-selfgen",
+            "//third_party/models:smollm2",
+        ],
         layer_name = "model",
         target_compatible_with = [constraint],
     )
@@ -103,6 +106,8 @@ def stack_image(
         layer_name = "workspace",
         stamp = stamp,
         target_compatible_with = [constraint],
+        # An edit shall send little.
+        without = ["//examples:smollm2-selfgen"],
     )
     own = (
         [name + "_model"] + ["{}_{}".format(name, layer) for layer in order] + [name + "_workspace"]

@@ -234,7 +234,8 @@ def _own_sources(targets):
 
 
 def _files_layer_impl(ctx):
-    files = {file.short_path: file for file in _own_sources(ctx.attr.commands) + ctx.files.data}
+    own = [file for file in _own_sources(ctx.attr.commands) if file not in ctx.files.without]
+    files = {file.short_path: file for file in own + ctx.files.data}
     arguments = ctx.actions.args()
     arguments.add("--name", ctx.attr.layer_name)
     for path, file in files.items():
@@ -265,6 +266,10 @@ files_layer = rule(
         "stamp": attr.label(
             doc = "stamp.json of the stack that the programs insist on.",
             allow_single_file = True,
+        ),
+        "without": attr.label_list(
+            doc = "Sources of the programs that are in another layer.",
+            allow_files = True,
         ),
         "_check": _tool("check_layer"),
         "_tool": _tool("files_layer"),
