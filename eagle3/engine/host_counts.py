@@ -3,7 +3,7 @@
 vLLM 0.16.0 reads these counts back from the GPU (MLACommonMetadataBuilder.build): where tokens are
 drafted and sampled, a host that runs ahead does not know them. The read waits for the step before,
 and then in line with that step's captured rows for the way to the host, while the GPU stands still:
-a sixth of the time at Kimi-K2.5's width. Prompts hold no surprise, so the host's own counts are
+a tenth of the time at Kimi-K2.5's width. Prompts hold no surprise, so the host's own counts are
 right.
 """
 
