@@ -13,7 +13,7 @@ import click
 
 from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
-from eagle3.extraction.options import parse_layers, parse_size
+from eagle3.extraction.options import parse_layers, parse_size, tokens_per_step_option
 from eagle3.progress import Progress
 
 _HELP = """Measure extraction against the plain prefill of the same target.
@@ -54,12 +54,7 @@ Exit codes:
     show_default="the three that vLLM's EAGLE-3 serving takes, and the last",
     help="Layers to capture: the states after layer N, counted from 0.",
 )
-@click.option(
-    "--max-tokens-per-step",
-    type=click.IntRange(min=1),
-    default=2048,
-    help="Tokens the target runs at once.",
-)
+@tokens_per_step_option
 @click.option(
     "--tp", "tensor_parallel", type=click.IntRange(min=1), default=1, help="Tensor-parallel ranks."
 )
