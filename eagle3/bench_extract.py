@@ -79,7 +79,7 @@ Exit codes:
     "--roads",
     default="plain,old,ours",
     metavar="ROAD,...",
-    help="What to run: plain, old and ours, with commas between, in this order.",
+    help="What to run, in this order; besides these, unchecked is ours without detectors.",
 )
 @click.option(
     "--repeat",
@@ -138,6 +138,7 @@ def _measure(
     **options: Any,
 ) -> Any:
     from eagle3.benchmark.extraction.measure import measure
+    from eagle3.benchmark.extraction.roads import ROADS
     from eagle3.benchmark.extraction.workload import Workload, write_target
     from eagle3.engine.architecture import read_architecture
     from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
@@ -150,8 +151,8 @@ def _measure(
     else:
         points = capture_points_from_layers(layers, "after-layer", architecture.num_layers)
     names = roads.split(",")
-    if not names or set(names) - {"plain", "old", "ours"} or len(set(names)) < len(names):
-        raise InputError(f"--roads takes plain, old and ours, each once at most, not {roads!r}")
+    if set(names) - set(ROADS) or len(set(names)) < len(names):
+        raise InputError(f"--roads takes {', '.join(ROADS)}, each once at most, not {roads!r}")
     workload = Workload(
         options=EngineOptions(
             model=folder,

@@ -27,7 +27,7 @@ _LARGEST_UNFIT_SHARE = 0.1
 _SHARDS_AT_ONCE = 4
 # Each reads and checks about 2 GB/s, and a group of so many bytes at once.
 _CHECKING_THREADS = 4
-_CHECKED_BYTES = 64 * 1024 * 1024
+CHECKED_BYTES = 64 * 1024 * 1024
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
 _MOST_CHECKS = 32
 _MOST_COMMITS = 2
@@ -110,7 +110,7 @@ class _Run:
         ):
             for group in groups:
                 whole = [self._running.pop(prompt.id) for prompt in group]
-                for samples in fill_groups(whole, _CHECKED_BYTES, self._size):
+                for samples in fill_groups(whole, CHECKED_BYTES, self._size):
                     self._checks.append((samples, checkers.submit(self._check, samples)))
                 self._settle_checks(committer, _MOST_CHECKS)
             self._settle_checks(committer, 0)
