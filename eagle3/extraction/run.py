@@ -25,7 +25,7 @@ _LARGEST_UNFIT_SHARE = 0.1
 
 # File systems let one thread at a time write to a file, so there are as many files as writers.
 _SHARDS_AT_ONCE = 4
-# Each reads and checks about 2 GB/s, and a group of so many bytes at once.
+# Each checks 3 to 7 GB/s (docs/extract.md), and a group of so many bytes at once.
 _CHECKING_THREADS = 4
 CHECKED_BYTES = 64 * 1024 * 1024
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
