@@ -16,7 +16,7 @@ import psycopg
 from tools.bootstrap.cache import cache_root
 from tools.remote.build_logs import (
     REMOTE,
-    Job,
+    Workers,
     places,
     read_inputs,
     read_runs,
@@ -31,8 +31,8 @@ from tools.remote.postgres import running_url
 _COMPLETED = 4
 
 
-def finished_jobs(database: str, builds: Iterable[str]) -> set[Job]:
-    """What the scheduler's database knows of the tests of these builds, by Bazel's ids."""
+def test_workers(database: str, builds: Iterable[str]) -> Workers:
+    """Who finished the tests of these builds, by the scheduler's database and Bazel's ids."""
     query = (
         "select invocation_id, target_id, worker_name from jobs "
         "join operations on operations.job_name = jobs.name "
@@ -40,7 +40,8 @@ def finished_jobs(database: str, builds: Iterable[str]) -> set[Job]:
         "where action_mnemonic = 'TestRunner' and stage = %s and invocation_id = any(%s)"
     )
     with psycopg.connect(database) as connection:
-        return set(connection.execute(query, (_COMPLETED, list(builds))))
+        rows = connection.execute(query, (_COMPLETED, list(builds)))
+        return {(build, target): worker for build, target, worker in rows}
 
 
 def _options() -> argparse.Namespace:
@@ -57,11 +58,11 @@ def run(options: argparse.Namespace) -> None:
     # Where the user stands: `bazel run` changes the folder.
     here = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     runs = [one for events in options.events for one in read_runs(here / events)]
-    jobs = finished_jobs(running_url(options.state), {one.invocation for one in runs})
-    print("\n".join(places(runs)))
+    workers = test_workers(running_url(options.state), {one.invocation for one in runs})
+    print("\n".join(places(runs, workers)))
     if options.executions:
         print("\n".join(sizes(read_inputs(here / options.executions))))
-    if lacking := unproven(runs, jobs):
+    if lacking := unproven(runs, workers):
         raise ServiceError(
             f"{len(lacking)} tests are no finished job of the service, such as {lacking[0].label}"
         )

@@ -4,7 +4,7 @@ import contextlib
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ _CACHED_HERE = "Bazel's own cache"
 _BLOCK_CHARS = 1 << 24
 _LARGEST = 5
 
-# (build, target, worker) of one finished test action in the service's table.
-Job = tuple[str, str, str]
+# (build, target) of a test -> worker, of the finished jobs in the service's table.
+Workers = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Attempt:
     label: str
     invocation: str
     where: str
-    worker: str
     passed: bool
 
 
@@ -57,7 +56,6 @@ def read_runs(events: Path) -> list[Attempt]:
                     label=kind["testResult"]["label"],
                     invocation=invocation,
                     where=_CACHED_HERE if result.get("cachedLocally") else execution["strategy"],
-                    worker=execution.get("hostname", ""),
                     passed=result["status"] == "PASSED",
                 )
             )
@@ -83,27 +81,30 @@ def read_inputs(executions: Path) -> list[Inputs]:
     return sorted(found, key=lambda inputs: inputs.size_bytes, reverse=True)
 
 
-def places(runs: Sequence[Attempt]) -> list[str]:
+def places(runs: Sequence[Attempt], workers: Workers) -> list[str]:
     """A line for each place: how many tests passed there; those of this machine are named."""
-    by_place: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
+    by_place: dict[str, list[Attempt]] = defaultdict(list)
     for run in runs:
-        by_place[run.where, run.worker if run.where == REMOTE else ""].append(run)
+        by_place[_place(run, workers)].append(run)
     lines = []
-    for (where, worker), there in sorted(by_place.items()):
-        place = f"worker {worker}" if worker else where
-        passed = sum(run.passed for run in there)
-        lines.append(f"{place}: {passed} of {len(there)} passed")
-        if where not in _ELSEWHERE:
+    for place, there in sorted(by_place.items()):
+        lines.append(f"{place}: {sum(run.passed for run in there)} of {len(there)} passed")
+        if there[0].where not in _ELSEWHERE:
             lines += [f"  {run.label}" for run in there]
     return lines
 
 
-def unproven(runs: Sequence[Attempt], jobs: set[Job]) -> list[Attempt]:
+def _place(run: Attempt, workers: Workers) -> str:
+    if run.where != REMOTE:
+        return run.where
+    worker = workers.get((run.invocation, run.label))
+    return f"worker {worker}" if worker else "remote, and no job of the service"
+
+
+def unproven(runs: Sequence[Attempt], workers: Workers) -> list[Attempt]:
     """Tests that ran remotely by Bazel's word alone."""
     return [
-        run
-        for run in runs
-        if run.where == REMOTE and (run.invocation, run.label, run.worker) not in jobs
+        run for run in runs if run.where == REMOTE and (run.invocation, run.label) not in workers
     ]
 
 

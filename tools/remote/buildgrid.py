@@ -67,7 +67,7 @@ schedulers:
     assigners:
       - !priority-age-assigner
         count: 1
-        interval: 0.1
+        interval: 0.25
         jitter-factor: 0
         failure-backoff: 1
         priority-assignment-percentage: 90
