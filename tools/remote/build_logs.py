@@ -12,9 +12,9 @@ from tools.remote.errors import ServiceError
 
 CACHED = "remote cache hit"
 REMOTE = "remote"
-# The rest ran on this machine.
-_ELSEWHERE = (REMOTE, CACHED)
 _CACHED_HERE = "Bazel's own cache"
+# The rest ran on this machine.
+_NOT_HERE = (REMOTE, CACHED, _CACHED_HERE)
 _BLOCK_CHARS = 1 << 24
 _LARGEST = 5
 
@@ -89,7 +89,7 @@ def places(runs: Sequence[Attempt], workers: Workers) -> list[str]:
     lines = []
     for place, there in sorted(by_place.items()):
         lines.append(f"{place}: {sum(run.passed for run in there)} of {len(there)} passed")
-        if there[0].where not in _ELSEWHERE:
+        if there[0].where not in _NOT_HERE:
             lines += [f"  {run.label}" for run in there]
     return lines
 

@@ -38,7 +38,6 @@ def test_tests_are_counted_by_place_and_those_on_this_machine_named(events: Path
     workers = {(BUILD, "//a:far"): "cpu", (BUILD, "//a:fails"): "cpu"}
     assert build_logs.places(read_runs(events), workers) == [
         "Bazel's own cache: 1 of 1 passed",
-        "  //a:old",
         "local: 1 of 1 passed",
         "  //a:near",
         "remote cache hit: 1 of 1 passed",
