@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import InputError, StoreError
+from eagle3.preparation.samples import SCHEMA
 from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.sources import DESCRIPTION
 from eagle3.preparation.target import tokenizer_digest
-from eagle3.preparation.tokenizing import SCHEMA, Outcome
+from eagle3.preparation.tokenizing import Outcome
 from eagle3.store.durable import sync_folder
 
 SCHEMA_VERSION = 1

@@ -8,10 +8,11 @@ import pytest
 
 from eagle3.errors import StoreError
 from eagle3.preparation.page import histogram, write_page
+from eagle3.preparation.samples import SCHEMA
 from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.split import is_validation
 from eagle3.preparation.statistics import Statistics
-from eagle3.preparation.tokenizing import SCHEMA, Outcome
+from eagle3.preparation.tokenizing import Outcome
 from eagle3.preparation.vocabulary import TokenFrequencies, read_frequencies, write_frequencies
 from eagle3.store.sample import Sample, dataset_digest
 
