@@ -44,11 +44,11 @@ def test_the_split_never_changes() -> None:
 
 
 def test_ids_are_new_once_and_their_digest_is_the_stores(tmp_path: Path) -> None:
-    samples = [Sample((number,), (1,)) for number in range(50)]
+    samples = [Sample((number,), (1,)) for number in range(3000)]
     ids = [sample.id for sample in samples]
     seen = SeenIds(tmp_path / "seen")
     assert seen.add([*ids[:30], ids[3]]) == [True] * 30 + [False]
-    assert seen.add(ids[20:]) == [False] * 10 + [True] * 20
+    assert seen.add(ids[20:]) == [False] * 10 + [True] * 2970
     assert seen.digest() == dataset_digest(samples)
     seen.close()
     assert not list(tmp_path.iterdir())
