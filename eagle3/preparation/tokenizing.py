@@ -109,21 +109,20 @@ class RowTokenizer:
         try:
             record = parse_raw(place, content)
             plain = read_plain(record.fields, self._request.form)
-            if plain is not None:
-                form, roles, contents = plain
-                pattern = self._patterns.find_plain(roles, contents)
-                if pattern is not None:
-                    return _Row(place, form, content, record, pattern, pattern.texts(contents))
-            form = self._request.form or detect_format(record)
-            found = self._read(record, form)
-            if isinstance(found, TokenSequence):
-                return _Row(place, form, content, found)
-            pattern = self._patterns.find(found)
+            form = plain.form if plain else self._request.form or detect_format(record)
+            found = record if plain else self._read(record, form)
         except InputError as error:
             return _Row(place, form, content, error)
-        if pattern is None:
+        # A tokenizer that cannot be opened is no fault of the row, and ends the run.
+        if plain is not None:
+            contents = plain.contents
+            pattern = self._patterns.find_plain(plain.roles, contents)
+        elif isinstance(found, Conversation):
+            contents = [message.content for message in found.messages]
+            pattern = self._patterns.find(found)
+        else:
             return _Row(place, form, content, found)
-        texts = pattern.texts([message.content for message in found.messages])
+        texts = pattern.texts(contents) if pattern else ()
         return _Row(place, form, content, found, pattern, texts)
 
     def _read(self, record: Record, form: str) -> Conversation | TokenSequence:

@@ -97,6 +97,21 @@ def test_a_quick_look_at_a_row_changes_nothing(
     assert contents(tmp_path / "quick") == contents(tmp_path / "slow")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("row", [rows.GOOD[0], {"prompt": "One?", "completion": "Second"}])
+def test_a_tokenizer_that_cannot_be_opened_is_no_fault_of_the_rows(
+    tmp_path: Path, workers: int, row: dict[str, Any]
+) -> None:
+    bare = make_target(tmp_path / "bare", chat_template=None)
+    ready = rows.write(tmp_path / "ready.jsonl", [rows.TOKENS[0], {"text": "wrong"}])
+    # Ready token ids need none.
+    assert run(ready, bare, tmp_path / "out", workers=workers).statistics.samples.total() == 1
+    data = rows.write(tmp_path / "d.jsonl", [rows.TOKENS[0], row])
+    with pytest.raises(InputError, match=r"^the tokenizer in .* has no chat template"):
+        run(data, bare, tmp_path / "none", workers=workers)
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_row_that_gets_lost_is_noticed(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
