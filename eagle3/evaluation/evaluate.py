@@ -45,16 +45,18 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
     progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
     backend = _backend(request, model, prompts, progress)
     [alone] = backend.run(None, (0.0,), timed=True)
+    progress.say(f"the target alone: {_speeds(alone)}")
     temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
     greedy, *sampled = backend.run(request.draft, temperatures, timed=True)
+    progress.say(f"{request.draft.name}: {_length(greedy)}, {_speeds(greedy)}")
     with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
         floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
-        others = {
-            name: backend.run(other, (0.0,), timed=False)[0]
-            for name, other in {**floors, **request.beside}.items()
-        }
+        others = {}
+        for name, other in {**floors, **request.beside}.items():
+            [others[name]] = backend.run(other, (0.0,), timed=False)
+            progress.say(f"{name}: {_length(others[name])}")
     results = {name: run.result for name, run in others.items()}
     return EvaluationReport(
         backend=backend.name,
@@ -72,6 +74,17 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         divergences=_divergences(backend, prompts, alone, [greedy, *others.values()]),
         tie=backend.tie,
     )
+
+
+# What is known already is worth saying: the rest of an evaluation can take long, or be stopped.
+def _length(run: Run) -> str:
+    total = run.result.total
+    return f"acceptance length {total.length:.3f} +- {total.length_error:.3f}"
+
+
+def _speeds(run: Run) -> str:
+    speeds = run.result.tokens_per_s.items()
+    return ", ".join(f"{speed:,.0f} tokens/s at batch {batch}" for batch, speed in speeds)
 
 
 def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:

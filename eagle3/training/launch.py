@@ -9,6 +9,9 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+# By number: where nothing resolves names, not even this machine's own or "localhost" is known.
+_LOOPBACK = "127.0.0.1"
+
 
 def launch(count: int, module: str, arguments: Sequence[str]) -> int:
     """Runs `python -m module` in `count` processes; returns the exit code of the first to fail.
@@ -22,7 +25,9 @@ def launch(count: int, module: str, arguments: Sequence[str]) -> int:
         nproc_per_node=count,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_endpoint=f"{_LOOPBACK}:0",
+        # Else the processes meet at this machine's name.
+        local_addr=_LOOPBACK,
         max_restarts=0,
     )
     try:

@@ -1,6 +1,6 @@
 """Packs all that a bare GPU machine needs, in folders small enough to be sent one by one.
 
-    tools/bazel run --config=cuda128 //tests/gpu:bundle -- FOLDER [--part-size 61500000]
+    tools/bazel run --config=cuda128 //tests/gpu:bundle -- FOLDER [--part-size 57000000]
 
 FOLDER/00, FOLDER/01, ... hold the pinned image, trimmed by LEAVES_OUT, the code and tests of the
 checkout's commit, and run.sh. There, all in one folder: `sh run.sh unpack`, `sh run.sh GROUP...`.
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--layout", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--install", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--run", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--part-size", type=int, default=61_500_000, help="most bytes of a folder")
+    parser.add_argument("--part-size", type=int, default=57_000_000, help="most bytes of a folder")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the compressor")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     options = parser.parse_args()

@@ -48,29 +48,60 @@ def _module(name: str, module: str, *arguments: str) -> Step:
     return Step(name, ("-m", module, *arguments))
 
 
-# SmolLM2 answers 2 million tokens' worth of questions of its own, and a draft learns from them.
-_ASKED = ("--self-instruct", "1000000", "--tokens", "2100000", "--turns", "2")
-_SAMPLED = ("--temperature", "0.7", "--max-tokens", "512")
+_DATA = ("--data", "smollm2-selfgen", "--max-tokens-per-step", "8192")
 _RECIPE = (
     *("--draft-vocab", "16384", "--tokens-per-step", "4096", "--learning-rate", "1e-3"),
-    *("--epochs", "8", "--unroll-steps", "7", "--unroll-decay", "0.8", "--train-head"),
-    *("--checkpoint-every", "200", "--log-every", "50"),
+    *("--unroll-steps", "7", "--unroll-decay", "0.8", "--validation-share", "0.03"),
+    *("--checkpoint-every", "250", "--log-every", "50"),
 )
+_HELDOUT = ("--data", "heldout", "--prompts", "80")
+# Of trainings that differ in one thing.
+_VARIANTS = {
+    "base": (),
+    "shuffled": ("--shuffle-states",),
+    "argmax": ("--feed", "argmax"),
+    "fp8": ("--fp8",),
+}
+
+
+def _extract(store: str) -> Step:
+    return _module("extract", "eagle3.extract", *_DATA, "--out", store, "--json")
+
+
+def _train(store: str, run: str, epochs: int, *more: str) -> Step:
+    return _module(
+        f"train, {run.rsplit('/', 1)[1]}",
+        *("eagle3.train", "--store", store, "--model", "smollm2", "--epochs", str(epochs)),
+        *(*_RECIPE, "--train-head", *more, "--out", run, "--json"),
+    )
 
 
 def _road() -> Iterable[Step]:
-    data, store, run = "{work}/dataset", "{work}/store", "{work}/run"
-    yield _module("prepare", "eagle3.prepare", *_ASKED, *_SAMPLED, "--out", data)
-    yield _module(
-        "extract",
-        *("eagle3.extract", "--data", data, "--max-tokens-per-step", "8192"),
-        *("--out", store, "--json"),
-    )
-    yield _module("train", "eagle3.train", "--store", store, *_RECIPE, "--out", run, "--json")
+    store, run = "{work}/store", "{work}/run"
+    yield _extract(store)
+    yield _train(store, run, 4)
     yield _module(
         "evaluate",
-        *("eagle3.evaluate", "--draft", f"{run}/draft", "--data", "heldout"),
+        *("eagle3.evaluate", "--draft", f"{run}/draft", *_HELDOUT),
         *("--batches", "1,8,32", "--temperature", "1.0", "--json"),
+    )
+
+
+def _comparison() -> Iterable[Step]:
+    store = "{work}/store"
+    yield _extract(store)
+    for name, flags in _VARIANTS.items():
+        yield _train(store, f"{{work}}/{name}", 2, *flags)
+    yield _module(
+        "train, speculators 0.3.0",
+        *("eagle3.train_peer", "--run", "{work}/base", "--out", "{work}/peer", "--json"),
+    )
+    yield _module(
+        "evaluate",
+        *("eagle3.evaluate", "--draft", "{work}/base/draft", *_HELDOUT, "--batches", "1"),
+        *("--shuffled", "{work}/shuffled/draft"),
+        *("--beside", "speculators-0.3.0={work}/peer/draft"),
+        *("--beside", "argmax={work}/argmax/draft", "--beside", "fp8={work}/fp8/draft", "--json"),
     )
 
 
@@ -135,7 +166,7 @@ def _named_groups() -> tuple[Group, ...]:
                     "eagle3.bench_extract",
                     *_KIMI,
                     *("--prompts", "64", "--length", "2047", "--max-tokens-per-step", "8192"),
-                    *("--repeat", "3", "--rounds", "2", "--out", "/dev/shm/bench", "--json"),
+                    *("--repeat", "3", "--out", "/dev/shm/bench", "--json"),
                 ),
             ),
         ),
@@ -168,10 +199,34 @@ def _named_groups() -> tuple[Group, ...]:
         ),
         Group(
             "road",
-            "SmolLM2 from questions of its own to a draft that vLLM serves",
+            "SmolLM2: 2 M tokens of its own, states, a draft, what vLLM accepts of it, how fast",
             1,
-            30 * _MINUTE,
+            20 * _MINUTE,
             tuple(_road()),
+        ),
+        Group(
+            "comparison",
+            "equal steps: our draft, variants of it, shuffled states, speculators 0.3.0's trainer",
+            1,
+            25 * _MINUTE,
+            tuple(_comparison()),
+        ),
+        Group(
+            "scaling",
+            "2 GPUs train what one trains, and how much faster",
+            2,
+            15 * _MINUTE,
+            (
+                *(
+                    _module(
+                        f"bench_train, 2 GPUs, {parallel}",
+                        *("eagle3.bench_train", "--no-baseline", "--processes", "2"),
+                        *("--parallel", parallel, "--json"),
+                    )
+                    for parallel in ("ddp", "fsdp")
+                ),
+                *_tests("processes"),
+            ),
         ),
         Group(
             "profiles",

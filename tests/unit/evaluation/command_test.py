@@ -70,6 +70,11 @@ def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> Non
     }
     assert figures["lossless"] is True
     assert "with draft, greedy" in result.stderr
+    # Each pass tells what it found when it has ended, not the table alone.
+    said = result.stderr
+    length = f"acceptance length {figures['acceptance_length']:.3f}"
+    assert said.index("the target alone: ") < said.index(f"draft: {length}")
+    assert said.index(f"draft: {length}") < said.index("untrained: acceptance length 1.")
 
 
 def test_a_draft_that_is_not_there_is_one_line(tmp_path: Path) -> None:
