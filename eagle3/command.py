@@ -19,8 +19,10 @@ _SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _SHIPPED_DATA = {
     "smoke": "examples/smoke.jsonl",
     "heldout": "examples/heldout.jsonl",
-    "smollm2-selfgen": "examples/smollm2-selfgen",
+    "smollm2-selfgen": "examples/smollm2-selfgen/dataset.json",
 }
+# By this file a folder is known: `bazel run` tells where files lie, and of folders nothing.
+_DATASET = "dataset.json"
 
 
 class Command(click.Command):
@@ -108,7 +110,10 @@ def model_folder(name: str) -> Path:
 
 def data_path(name: str) -> Path:
     """The data that `--data` names: what is shipped, or a file or folder of the user's."""
-    return shipped_path(_SHIPPED_DATA[name]) if name in _SHIPPED_DATA else user_path(name)
+    if name not in _SHIPPED_DATA:
+        return user_path(name)
+    path = shipped_path(_SHIPPED_DATA[name])
+    return path.parent if path.name == _DATASET else path
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -80,8 +80,8 @@ def _parse_beside(
 @click.option(
     "--data",
     default="heldout",
-    metavar="NAME|FILE",
-    help="Held-out questions: shipped ones (heldout) or JSONL. `kind` is told apart.",
+    metavar="NAME|FILE|FOLDER",
+    help="Questions: shipped ones (heldout), JSONL, or a dataset of prepare. `kind` is told apart.",
 )
 @click.option(
     "--shuffled",
@@ -108,7 +108,7 @@ def _parse_beside(
     "limit",
     type=click.IntRange(min=1),
     default=16,
-    help="Read only so many prompts of the data.",
+    help="Take only so many prompts of the data.",
 )
 @click.option(
     "--max-new-tokens",
@@ -148,7 +148,12 @@ def _parse_beside(
     default=0.8,
     help="Share of each GPU's memory for the target (vLLM).",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sampling.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Seed of the sampling, and of which prompts of a dataset are taken.",
+)
 @click.option(
     "--trust-remote-code",
     is_flag=True,

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,8 +12,7 @@ from eagle3.errors import InputError
 _decode = msgspec.json.Decoder().decode
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One row of a data file. `place` (`FILE:LINE`) begins every message about it."""
 
     place: str

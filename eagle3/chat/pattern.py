@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eagle3.chat.chat_template import ChatTemplate
-from eagle3.chat.conversation import Conversation, Message
+from eagle3.chat.conversation import Conversation, Message, check_order
 from eagle3.chat.outline import Hole, find_outline
 from eagle3.chat.segments import Segmenter
+from eagle3.errors import InputError
 
 Parts = tuple[str | Hole, ...]
 
@@ -37,10 +38,13 @@ class _Filled:
     parts: Parts
     header: list[int] | None
 
-    def text(self, messages: Sequence[Message]) -> str:
+    def text(self, contents: Sequence[str]) -> str:
+        # A list: joining a generator takes twice as long.
         return "".join(
-            part if isinstance(part, str) else part.filled(messages[part.turn].content)
-            for part in self.parts
+            [
+                part if isinstance(part, str) else part.filled(contents[part.turn])
+                for part in self.parts
+            ]
         )
 
 
@@ -51,35 +55,42 @@ class Pattern:
     steps: tuple[_Fixed | _Filled, ...]
     stops: frozenset[int]
 
-    def texts(self, conversation: Conversation) -> list[str]:
-        """What of `conversation` is to be encoded, without special tokens being added."""
-        messages = conversation.messages
-        return [step.text(messages) for step in self.steps if isinstance(step, _Filled)]
+    def texts(self, contents: Sequence[str]) -> list[str]:
+        """What is to be encoded of a conversation that says `contents`, without special tokens."""
+        return [step.text(contents) for step in self.steps if isinstance(step, _Filled)]
 
-    def join(self, encoded: Iterator[list[int]]) -> tuple[list[int], bytes] | None:
-        """Ids and mask, [T] each, of the encoded `texts`; takes all of them from `encoded`.
+    def join(self, encoded: Iterator[list[int]], input_ids: list[int], mask: bytearray) -> bool:
+        """Adds the sample of the encoded `texts`, all taken from `encoded`, to ids and mask.
 
-        None where a header merged with its answer, an answer holds an end-of-turn token, or all is
-        supervised: that is for whoever renders the conversation to judge.
+        False, and nothing added, where a header merged with its answer, an answer holds an
+        end-of-turn token, or all is supervised: that is for whoever renders the conversation to
+        judge.
         """
-        ids: list[int] = []
-        mask = bytearray()
+        begin = len(input_ids)
         is_known = True
         for step in self.steps:
             if isinstance(step, _Fixed):
-                ids += step.ids
+                input_ids += step.ids
                 mask += step.mask
                 continue
             added = next(encoded)
-            ids += added
+            input_ids += added
             if step.header is None:
                 mask += bytes(len(added))
                 continue
             begun = len(step.header)
             mask += bytes(begun) + b"\1" * (len(added) - begun)
-            if added[:begun] != step.header or not self.stops.isdisjoint(added[begun:]):
+            if added[:begun] != step.header:
                 is_known = False
-        return (ids, bytes(mask)) if is_known and 0 in mask else None
+            answer = added[begun:]
+            # One after the other, of which there are few: faster than to ask a set of each token.
+            for stop in self.stops:
+                if stop in answer:
+                    is_known = False
+        if is_known and mask.find(0, begin) >= 0:
+            return True
+        del input_ids[begin:], mask[begin:]
+        return False
 
 
 class Patterns:
@@ -92,10 +103,17 @@ class Patterns:
 
     def find(self, conversation: Conversation) -> Pattern | None:
         """The pattern that gives the one sample of `conversation`, or None."""
-        if not conversation.is_plain:
-            return None
         messages = conversation.messages
+        if not conversation.is_plain or any(message.name for message in messages):
+            return None
         roles = tuple([message.role for message in messages])
+        return self.find_plain(roles, [message.content for message in messages])
+
+    def find_plain(self, roles: tuple[str, ...], contents: Sequence[str]) -> Pattern | None:
+        """The pattern that gives the one sample of a plain conversation, or None.
+
+        None, too, where no target would be asked in this order of roles.
+        """
         if roles not in self._known:
             if len(self._known) >= _MOST_PATTERNS:
                 self._known.clear()
@@ -104,9 +122,8 @@ class Patterns:
         if found is None:
             return None
         pattern, absent = found
-        for message in messages:
-            content = message.content
-            if message.name or not content or content.isspace():
+        for content in contents:
+            if not content or content.isspace():
                 return None
             for text in absent:
                 if text in content:
@@ -117,7 +134,7 @@ class Patterns:
         template = self._template
         if not template.tokenizer.is_fast or template.marks_generation:
             return None
-        if any(template.closings.values()):
+        if any(template.closings.values()) or not _is_in_order(roles):
             return None
         absent = {_THINK_MARK}
         steps: list[_Fixed | _Filled] = []
@@ -199,6 +216,14 @@ class Patterns:
     def _is_clean_between(self, left: Parts, right: Parts) -> bool:
         text, following = ("" if isinstance(part, Hole) else part for part in (left[-1], right[0]))
         return self._segmenter.is_clean(text + following, len(text))
+
+
+def _is_in_order(roles: Sequence[str]) -> bool:
+    try:
+        check_order("", tuple(Message(role, "") for role in roles))
+    except InputError:
+        return False
+    return True
 
 
 def _filled(parts: Sequence[str | Hole]) -> Parts:

@@ -32,14 +32,14 @@ _SHAREGPT_ROLES = {
     "observation": "tool",
     "tool": "tool",
 }
-# Of what turns of text alone consist, under each key: speakers, text, and who may speak.
+# Of what turns of text alone consist, under each key: speaker, text, and who may speak.
 _PLAIN = {
     "messages": ("role", "content", _text_roles(_OPENAI_ROLES)),
     "conversations": ("from", "value", _text_roles(_SHAREGPT_ROLES)),
 }
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _THINK_BEGIN, _THINK_END = "<think>", "</think>"
-_NOT_TEXT_KEYS = frozenset({"image", "images", "audio", "video", "videos"})
+NOT_TEXT_KEYS = frozenset({"image", "images", "audio", "video", "videos"})
 
 
 def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
@@ -51,13 +51,11 @@ def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
         raise InputError(f"{place}: `{key}` must be a list, not {type(turns).__name__}")
     if not turns:
         raise NothingToTrainOnError(f"{place}: the conversation is empty; remove the line")
+    plain = read_plain_turns(key, turns)
+    if plain is not None:
+        return tuple(map(Message, *plain))
     messages: list[Message] = []
-    names = _PLAIN[key]
     for position, turn in enumerate(turns):
-        plain = _parse_plain(turn, *names)
-        if plain is not None:
-            messages.append(plain)
-            continue
         where = f"{place}: `{key}[{position}]`"
         if not isinstance(turn, dict):
             raise InputError(f"{where} must be an object, not {type(turn).__name__}")
@@ -66,23 +64,27 @@ def parse_turns(place: str, key: str, turns: Any) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _parse_plain(
-    turn: Any, role_key: str, content_key: str, roles: dict[str, str]
-) -> Message | None:
-    """A turn of nothing but text, as nearly all are; None for all others, right or wrong."""
-    if not isinstance(turn, dict) or len(turn) != 2:
-        return None
-    role, content = turn.get(role_key), turn.get(content_key)
-    if not isinstance(role, str) or role not in roles or not isinstance(content, str):
-        return None
-    if not content or content.isspace() or _THINK_BEGIN in content:
-        return None
-    return Message(roles[role], content)
+def read_plain_turns(key: str, turns: list[Any]) -> tuple[list[str], list[str]] | None:
+    """Roles and texts of turns that are nothing but text, as nearly all are; None for others."""
+    role_key, content_key, known_roles = _PLAIN[key]
+    roles: list[str] = []
+    contents: list[str] = []
+    for turn in turns:
+        if not isinstance(turn, dict) or len(turn) != 2:
+            return None
+        role, content = turn.get(role_key), turn.get(content_key)
+        if not isinstance(role, str) or role not in known_roles or not isinstance(content, str):
+            return None
+        if not content or content.isspace() or _THINK_BEGIN in content:
+            return None
+        roles.append(known_roles[role])
+        contents.append(content)
+    return roles, contents
 
 
 def refuse_media(place: str, fields: dict[str, Any]) -> None:
     """Raises InputError where `fields` (a row or a turn) hold more than text."""
-    for key in sorted(_NOT_TEXT_KEYS.intersection(fields)):
+    for key in sorted(NOT_TEXT_KEYS.intersection(fields)):
         if fields[key]:
             raise InputError(f"{place}: `{key}` cannot be prepared: text only; remove the row")
 

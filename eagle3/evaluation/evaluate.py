@@ -35,8 +35,14 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
     longest = config.max_position_embeddings - request.max_new_tokens
     longest -= request.speculative_tokens + 1
     prompts = read_prompts(
-        request.data, model, request.limit, longest, trust_remote_code=request.trust_remote_code
+        request.data,
+        model,
+        request.limit,
+        longest,
+        seed=request.seed,
+        trust_remote_code=request.trust_remote_code,
     )
+    progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
     backend = _backend(request, model, prompts, progress)
     [alone] = backend.run(None, (0.0,), timed=True)
     progress.say(f"the target alone: {_speeds(alone)}")

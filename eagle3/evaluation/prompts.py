@@ -1,4 +1,4 @@
-"""Held-out prompts: conversations without their last answer, which the target is to give."""
+"""Prompts for the target to answer: conversations up to an answer that somebody gave."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from eagle3.chat.formats import detect_format, parse_questions
 from eagle3.chat.jsonl import read_jsonl
 from eagle3.chat.token_sequence import TokenSequence, parse_token_sequence
 from eagle3.errors import InputError
+from eagle3.preparation.dataset import read_description_for
+from eagle3.preparation.drawing import draw_prompted
 
 # The column that says what kind of prompt a row is, where the data has it.
 KIND = "kind"
@@ -27,10 +29,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Prompts, and the tokens with which the target ends an answer."""
+    """Prompts, and the tokens with which the target ends an answer; `origin` tells whence."""
 
     prompts: tuple[Prompt, ...]
     stop_ids: frozenset[int]
+    origin: str = ""
 
     def by_kind(self) -> dict[str, list[Prompt]]:
         """The prompts of each kind, in the order in which the kinds are met."""
@@ -41,23 +44,53 @@ class PromptSet:
 
 
 def read_prompts(
-    path: Path, model: Path, limit: int, longest: int, *, trust_remote_code: bool = False
+    data: Path,
+    model: Path,
+    limit: int,
+    longest: int,
+    *,
+    seed: int = 0,
+    trust_remote_code: bool = False,
 ) -> PromptSet:
-    """The first `limit` prompts of the JSONL file `path`, in the target's own chat template.
+    """At most `limit` prompts of `data`: a JSONL file, or a folder that a preparation wrote.
 
-    Raises InputError for a line that cannot be a prompt or is longer than `longest` tokens.
+    The first ones of a file, in the target's own chat template; of a folder those that `seed`
+    draws. Raises InputError for a line that cannot be a prompt, for a prompt of more than `longest`
+    tokens, and for a folder that was prepared for another tokenizer.
     """
     template = load_chat_template(model, trust_remote_code=trust_remote_code)
-    prompts = tuple(_read(path, template, limit))
+    if data.is_dir():
+        prompts, origin = _draw(data, model, limit, seed)
+    else:
+        prompts, origin = tuple(_read(data, template, limit)), f"the first of {data.name}"
     if not prompts:
-        raise InputError(f"{path} is empty; give held-out conversations with --data")
+        raise InputError(f"no prompts in {data}; give held-out conversations with --data")
     for prompt in prompts:
         if len(prompt.tokens) > longest:
             raise InputError(
                 f"{prompt.place}: a prompt of {len(prompt.tokens):,} tokens leaves no room to "
-                f"answer (at most {longest:,}); remove it or lower --max-new-tokens"
+                f"answer (at most {longest:,}); lower --max-new-tokens, or give other data"
             )
-    return PromptSet(prompts, template.end_of_turn_ids)
+    return PromptSet(prompts, template.end_of_turn_ids, origin)
+
+
+def _draw(folder: Path, model: Path, limit: int, seed: int) -> tuple[tuple[Prompt, ...], str]:
+    """Prompts of a prepared dataset: what stands before the first answer of each sample."""
+    samples = read_description_for(model, folder)["samples"]
+    part = "validation" if samples["validation"] else "train"
+    prompts = tuple(
+        Prompt(
+            f"{folder.name}:{row['id']}",
+            row.get(KIND) or ONE_KIND,
+            tuple(row["input_ids"][: row["loss_mask"].index(1)]),
+        )
+        for row in draw_prompted(folder, part, limit, seed)
+    )
+    origin = (
+        f"of the {samples[part]:,} {part} samples of {folder.name}, those that a training with "
+        f"--seed {seed} holds out first"
+    )
+    return prompts, origin
 
 
 def _read(path: Path, template: ChatTemplate, limit: int) -> Iterator[Prompt]:

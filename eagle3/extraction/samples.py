@@ -7,8 +7,7 @@ from pathlib import Path
 from eagle3.chat.data import read_token_sequences
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import InputError
-from eagle3.preparation.dataset import read_dataset, read_description
-from eagle3.preparation.target import tokenizer_digest
+from eagle3.preparation.dataset import read_dataset, read_description_for
 from eagle3.store.sample import Sample
 
 
@@ -76,12 +75,7 @@ def _read_sequences(
 ) -> Iterator[TokenSequence]:
     if not data.is_dir():
         return read_token_sequences(data, model, limit, trust_remote_code=trust_remote_code)
-    made_for = read_description(data)["target"]
-    if made_for["tokenizer_sha256"] != tokenizer_digest(model):
-        raise InputError(
-            f"{data} was prepared for {made_for['name']}, whose tokenizer or template differs from "
-            f"that of {model.name}; prepare it again with this --model"
-        )
+    read_description_for(model, data)
     return read_dataset(data, limit)
 
 

@@ -26,8 +26,9 @@ from eagle3.preparation.collecting import Collector, PreparationReport
 from eagle3.preparation.dataset import DatasetWriter
 from eagle3.preparation.prepare import announce_code
 from eagle3.preparation.request import HistoryPolicy
+from eagle3.preparation.samples import Samples
 from eagle3.preparation.target import Target, read_target
-from eagle3.preparation.tokenizing import Outcome, TokenizedChunk, sample_table
+from eagle3.preparation.tokenizing import Outcome, TokenizedChunk
 from eagle3.progress import Progress
 
 # Enough that one long conversation at the head does not let the engine run empty.
@@ -122,8 +123,12 @@ def _collect(
         most = _WINDOW_PER_SEQUENCE * engine.sequences_at_once
         held = hold(source.rows(), engine, journal, lambda: source.ahead(most), count)
         for batch in batched(_until_complete(held, source), _ROWS_PER_CHUNK, strict=False):
-            outcomes, rows = zip(*(_outcome(*pair, history) for pair in batch), strict=True)
-            collector.take(TokenizedChunk(list(outcomes), sample_table(rows), source.done))
+            samples, outcomes = Samples(), []
+            for pair in batch:
+                outcome, sequences = _outcome(*pair, history)
+                outcomes.append(outcome)
+                samples.add_row(sequences)
+            collector.take(TokenizedChunk(outcomes, samples.table(), source.done))
     collector.statistics.rows_read = source.rows_read
 
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from eagle3.chat.conversation import Conversation, NothingToTrainOnError
 from eagle3.chat.formats import detect_format, parse_questions
@@ -13,7 +12,7 @@ from eagle3.chat.jsonl import Record
 from eagle3.errors import InputError
 from eagle3.generation.dialogue import Dialogue, DialogueRules, Finished
 from eagle3.generation.hold import Row
-from eagle3.preparation.sources import find_files, parse_chunk_row, read_chunks
+from eagle3.preparation.sources import RawRow, as_content, find_files, parse_raw, read_chunks
 
 
 class AskedRows:
@@ -42,13 +41,13 @@ class AskedRows:
         for chunk in read_chunks(self._files, self._limit):
             self.rows_read += chunk.row_count
             self._bytes_read = chunk.bytes_read
-            for place, content, line in chunk.rows():
-                yield self._row(place, content, line)
+            for place, row in chunk.rows():
+                yield self._row(place, row)
 
-    def _row(self, place: str, content: str | dict[str, Any], line: bytes | None) -> Row:
-        form = self._form or "unknown"
+    def _row(self, place: str, row: RawRow) -> Row:
+        form, content = self._form or "unknown", as_content(row)
         try:
-            record = parse_chunk_row(place, content, line)
+            record = parse_raw(place, row)
             form = self._form or detect_format(record)
             return Row(place, form, content, self._dialogue(record, form))
         except InputError as error:

@@ -1,6 +1,6 @@
 """Takes tokenized chunks, whoever makes them, and writes what is new; counts each row once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import replace
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from eagle3.preparation.sources import Chunk
 from eagle3.preparation.split import is_validation
 from eagle3.preparation.statistics import Statistics
 from eagle3.preparation.target import Target
-from eagle3.preparation.tokenizing import TokenizedChunk
+from eagle3.preparation.tokenizing import Outcome, TokenizedChunk
 from eagle3.preparation.vocabulary import TokenFrequencies, write_frequencies
 
 LENGTHS_PAGE = "lengths.html"
@@ -53,29 +53,22 @@ class Collector:
 
     def take(self, chunk: TokenizedChunk) -> None:
         """Writes the samples of `chunk` that are new, and accounts for each of its rows."""
-        table, request, statistics = chunk.table, self._request, self.statistics
+        table, outcomes, statistics = chunk.table, chunk.outcomes, self.statistics
         new = self._writer.seen.add(table["id"].to_pylist())
-        statistics.repeated += new.count(False)
-        position = 0
-        for outcome in chunk.outcomes:
-            fresh = sum(new[position : position + outcome.samples])
-            position += outcome.samples
-            if outcome.kind == "success" and not fresh:
-                outcome = replace(
-                    outcome, kind="skipped", reason="repeats an earlier row", samples=0
-                )
-            elif fresh != outcome.samples:
-                outcome = replace(outcome, samples=fresh)
+        if not all(new):
+            statistics.repeated += new.count(False)
+            outcomes = list(_without_repeated(outcomes, new))
+            table = table.filter(pa.array(new, pa.bool_()))
+        for outcome in outcomes:
             statistics.add_row(outcome)
             if outcome.kind != "success":
                 self._writer.reject(outcome)
-        if not all(new):
-            table = table.filter(pa.array(new, pa.bool_()))
         for part, samples in self._parts(table):
             statistics.add_samples(part, samples)
             self._writer.write(part, samples)
-        if len(self._shown) < request.show:
-            self._shown += table.slice(0, request.show - len(self._shown)).to_pylist()
+        missing = self._request.show - len(self._shown)
+        if missing > 0:
+            self._shown += table.slice(0, missing).to_pylist()
 
     def _parts(self, table: pa.Table) -> list[tuple[str, pa.Table]]:
         """`table` in its held-out part and the rest."""
@@ -159,3 +152,17 @@ class Collector:
                 "limit": request.limit,
             },
         }
+
+
+def _without_repeated(outcomes: Sequence[Outcome], new: Sequence[bool]) -> Iterator[Outcome]:
+    """`outcomes`, whose samples are `new` or not, with those that are not left out."""
+    position = 0
+    for outcome in outcomes:
+        fresh = sum(new[position : position + outcome.samples])
+        position += outcome.samples
+        if fresh == outcome.samples:
+            yield outcome
+        elif fresh:
+            yield replace(outcome, samples=fresh)
+        else:
+            yield replace(outcome, kind="skipped", reason="repeats an earlier row", samples=0)

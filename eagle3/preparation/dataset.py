@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import InputError, StoreError
+from eagle3.preparation.samples import SCHEMA
 from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.sources import DESCRIPTION
-from eagle3.preparation.tokenizing import SCHEMA, Outcome
+from eagle3.preparation.target import tokenizer_digest
+from eagle3.preparation.tokenizing import Outcome
 from eagle3.store.durable import sync_folder
 
 SCHEMA_VERSION = 1
@@ -172,6 +174,18 @@ def read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
+def read_description_for(model: Path, folder: Path) -> dict[str, Any]:
+    """`read_description`; raises InputError, too, where `model` makes other token ids."""
+    description = read_description(folder)
+    made_for = description["target"]
+    if made_for["tokenizer_sha256"] != tokenizer_digest(model):
+        raise InputError(
+            f"{folder} was prepared for {made_for['name']}, whose tokenizer or template differs "
+            f"from that of {model.name}; prepare it again with this --model"
+        )
+    return description
+
+
 def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequence]:
     """Yields the samples of both parts, the training part first, at most `limit` of them.
 
@@ -181,8 +195,7 @@ def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequen
     for name, expected in read_description(folder)["files"].items():
         path = folder / name
         try:
-            if _file_digest(path) != expected:
-                raise InputError(f"{path} is damaged (SHA-256); prepare the data again")
+            check_file(path, expected)
             with pq.ParquetFile(path) as file:
                 row = 0
                 for batch in file.iter_batches(batch_size=256):
@@ -198,6 +211,12 @@ def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequen
                         )
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"cannot read {path}: {error}; prepare the data again") from error
+
+
+def check_file(path: Path, expected: str) -> None:
+    """Raises InputError where the SHA-256 of `path` is not the `expected` one, or OSError."""
+    if _file_digest(path) != expected:
+        raise InputError(f"{path} is damaged (SHA-256); prepare the data again")
 
 
 def _file_digest(path: Path) -> str:

@@ -1,6 +1,7 @@
 """What becomes of conversations that are longer than the target will be run with."""
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from eagle3.chat.conversation import Conversation, Message
@@ -33,21 +34,46 @@ def fit_conversation(
     if policy != "split":
         return _fit_each(sequences, policy, length)
     system, rounds = _rounds(conversation.messages)
+
+    def fit(part: Sequence[list[Message]]) -> list[TokenSequence] | None:
+        messages = (*system, *(message for one in part for message in one))
+        found = tokenize(replace(conversation, messages=messages))
+        return None if any(len(sequence.input_ids) > length for sequence in found) else found
+
     samples: list[TokenSequence] = []
-    parts = dropped = start = 0
-    while start < len(rounds):
-        for end in range(len(rounds), start, -1):
-            messages = (*system, *(message for part in rounds[start:end] for message in part))
-            fitting = tokenize(replace(conversation, messages=messages))
-            if all(len(sequence.input_ids) <= length for sequence in fitting):
-                samples += fitting
-                parts += 1
-                break
-        else:
-            end = start + 1
-            dropped += 1
-        start = end
+    parts = dropped = 0
+    while rounds:
+        count, fitting = _most(rounds, fit)
+        samples += fitting
+        parts += count > 0
+        dropped += count == 0
+        rounds = rounds[max(count, 1) :]
     return Fitted(samples, cut=int(parts > 0), dropped=dropped)
+
+
+def _most(
+    rounds: Sequence[list[Message]],
+    fit: Callable[[Sequence[list[Message]]], list[TokenSequence] | None],
+) -> tuple[int, list[TokenSequence]]:
+    """How many of the first `rounds` fit, and the samples of them.
+
+    Asked from below: to tokenize all that is left of a conversation of hundreds of turns, again
+    and again, would take minutes.
+    """
+    fitting: dict[int, list[TokenSequence]] = {0: []}
+
+    def fits(count: int) -> bool:
+        found = fit(rounds[:count])
+        if found is not None:
+            fitting[count] = found
+        return found is not None
+
+    step = 1
+    while step <= len(rounds) and fits(step):
+        step *= 2
+    untried = range(step // 2 + 1, min(step, len(rounds) + 1))
+    most = step // 2 + bisect_left(untried, True, key=lambda count: not fits(count))
+    return most, fitting[most]
 
 
 def fit_tokens(sequence: TokenSequence, policy: LongPolicy, length: int) -> Fitted:

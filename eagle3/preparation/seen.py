@@ -2,7 +2,7 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import batched
 from pathlib import Path
 
@@ -34,6 +34,9 @@ class SeenIds:
                     f"INSERT OR IGNORE INTO seen VALUES {values} RETURNING id", batch
                 )
             }
+            if len(inserted) == len(batch):
+                new += [True] * len(batch)
+                continue
             for sample_id in batch:
                 new.append(sample_id in inserted)
                 inserted.discard(sample_id)
@@ -42,14 +45,12 @@ class SeenIds:
     def digest(self) -> str:
         """SHA-256 over all ids in sorted order, as `eagle3.store.sample.dataset_digest` has it."""
         digest = hashlib.sha256()
-        for position, sample_id in enumerate(self._sorted()):
-            digest.update(("\n" if position else "").encode() + sample_id.hex().encode())
+        rows = self._database.execute("SELECT id FROM seen ORDER BY id")
+        for number, batch in enumerate(batched(rows, _IDS_A_STATEMENT, strict=False)):
+            text = "\n".join([sample_id.hex() for (sample_id,) in batch])
+            digest.update(("\n" if number else "").encode() + text.encode())
         return digest.hexdigest()
 
     def close(self) -> None:
         self._database.close()
         self._path.unlink()
-
-    def _sorted(self) -> Iterator[bytes]:
-        for (sample_id,) in self._database.execute("SELECT id FROM seen ORDER BY id"):
-            yield sample_id

@@ -21,6 +21,9 @@ _ROWS_PER_CHUNK = 128
 # What the packers' libraries raise for a file that is damaged or cut off.
 _DAMAGE = (OSError, EOFError, gzip.BadGzipFile, pa.ArrowException, ValueError)
 
+# As it stands in its file: a line of JSON, or the columns of a table's row.
+RawRow = bytes | dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -37,22 +40,24 @@ class Chunk:
     table: bytes | None
     bytes_read: int
 
-    def rows(self) -> Iterator[tuple[str, str | dict[str, Any], bytes | None]]:
-        """Place, content for the rejects and, of a JSON line, the bytes to parse, a row each."""
+    def rows(self) -> Iterator[tuple[str, RawRow]]:
+        """Place and content of each row."""
         for number, line in self.lines:
-            yield f"{self.file}:{number}", line.decode("utf-8", "replace").rstrip("\r\n"), line
+            yield f"{self.file}:{number}", line
         if self.table is not None:
             table = pa.ipc.open_stream(self.table).read_all()
             for number, row in enumerate(table.to_pylist(), start=self.first_row):
-                yield f"{self.file}:{number}", row, None
+                yield f"{self.file}:{number}", row
 
 
-def parse_chunk_row(place: str, content: str | dict[str, Any], line: bytes | None) -> Record:
+def parse_raw(place: str, row: RawRow) -> Record:
     """The record of a row of `Chunk.rows`; raises InputError where its line is malformed."""
-    if line is not None:
-        return parse_line(line, place)
-    assert isinstance(content, dict)
-    return Record(place, content)
+    return parse_line(row, place) if isinstance(row, bytes) else Record(place, row)
+
+
+def as_content(row: RawRow) -> str | dict[str, Any]:
+    """What is kept of a row that is not taken."""
+    return row.decode("utf-8", "replace").rstrip("\r\n") if isinstance(row, bytes) else row
 
 
 def find_files(data: Path) -> list[Path]:

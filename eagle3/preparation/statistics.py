@@ -66,11 +66,11 @@ class Statistics:
         self.samples[part] += table.num_rows
         self.tokens += len(tokens)
         self.supervised += int(mask.sum())
-        self.lengths += np.bincount(lengths, minlength=len(self.lengths))
+        # In place: a count of every token of the vocabulary takes longer than a chunk has tokens.
+        np.add.at(self.lengths, lengths, 1)
         if part == "train":
             self._grow(int(tokens.max()) + 1)
-            supervised = np.bincount(tokens[mask], minlength=len(self.supervised_counts))
-            self.supervised_counts += supervised
+            np.add.at(self.supervised_counts, tokens[mask], 1)
 
     def quantile(self, share: float) -> int:
         """The length in tokens that `share` of the samples do not exceed."""

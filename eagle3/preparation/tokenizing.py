@@ -4,12 +4,10 @@ A chunk of rows goes to a process and comes back as one Arrow table and one outc
 come back in the order of the data, so that the number of processes makes no difference.
 """
 
-import hashlib
 import multiprocessing
 import os
 import signal
 import threading
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,33 +15,25 @@ from concurrent.futures.process import BrokenProcessPool
 from copy import replace
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from eagle3.chat.chat_template import ChatTemplate, load_chat_template
 from eagle3.chat.conversation import Conversation, NothingToTrainOnError
 from eagle3.chat.formats import detect_format, parse_row
+from eagle3.chat.jsonl import Record
 from eagle3.chat.pattern import Pattern, Patterns
+from eagle3.chat.plain import read_plain
 from eagle3.chat.supervision import tokenize_turns
 from eagle3.chat.token_sequence import TokenSequence
 from eagle3.errors import Eagle3Error, InputError
 from eagle3.preparation.lengths import Fitted, fit_conversation, fit_tokens
 from eagle3.preparation.request import PreparationRequest
-from eagle3.preparation.sources import Chunk, parse_chunk_row
+from eagle3.preparation.samples import Samples
+from eagle3.preparation.sources import Chunk, RawRow, as_content, parse_raw
 from eagle3.preparation.target import Target
-from eagle3.store.sample import sample_id
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("conversation", pa.string()),
-        ("input_ids", pa.list_(pa.int32())),
-        ("loss_mask", pa.list_(pa.int8())),
-    ]
-)
 _CHUNKS_AHEAD = 3
 
 OutcomeKind = Literal["success", "skipped", "error"]
@@ -79,13 +69,14 @@ class TokenizedChunk:
 class _Row(NamedTuple):
     """A row as it was read: `found` is what it holds, or what is wrong with it.
 
-    `texts` are what `pattern` wants encoded.
+    `texts` are what `pattern` wants encoded; what a plain row holds is only looked at again where
+    the pattern cannot tell its tokens.
     """
 
     place: str
     form: str
-    content: str | dict[str, Any]
-    found: Conversation | TokenSequence | InputError
+    content: RawRow
+    found: Conversation | TokenSequence | Record | InputError
     pattern: Pattern | None = None
     texts: Sequence[str] = ()
 
@@ -103,64 +94,68 @@ class RowTokenizer:
         texts = [text for row in parsed for text in row.texts]
         encoded = iter(self._template.encode_all(texts) if texts else ())
         outcomes = []
-        rows: list[Sequence[TokenSequence]] = []
+        samples = Samples()
         for row in parsed:
-            outcome, samples = self._outcome(row, encoded)
+            if row.pattern and samples.join(row.pattern, encoded, self._target.max_model_len):
+                outcomes.append(Outcome(row.place, "success", row.form, 1))
+                continue
+            outcome, sequences = self._outcome(row)
             outcomes.append(outcome)
-            if samples:
-                rows.append(samples)
-        return TokenizedChunk(outcomes, sample_table(rows), chunk.bytes_read)
+            samples.add_row(sequences)
+        return TokenizedChunk(outcomes, samples.table(), chunk.bytes_read)
 
-    def _parse(self, place: str, content: str | dict[str, Any], line: bytes | None) -> _Row:
+    def _parse(self, place: str, content: RawRow) -> _Row:
         form = self._request.form or "unknown"
         try:
-            record = parse_chunk_row(place, content, line)
-            form = self._request.form or detect_format(record)
-            found = parse_row(record, form)
+            record = parse_raw(place, content)
+            plain = read_plain(record.fields, self._request.form)
+            form = plain.form if plain else self._request.form or detect_format(record)
+            found = record if plain else self._read(record, form)
         except InputError as error:
             return _Row(place, form, content, error)
-        if isinstance(found, TokenSequence):
-            return _Row(place, form, content, found)
-        if self._request.reasoning == "drop" and not found.is_plain:
-            messages = tuple(replace(message, reasoning="") for message in found.messages)
-            found = replace(found, messages=messages)
-        try:
+        # A tokenizer that cannot be opened is no fault of the row, and ends the run.
+        if plain is not None:
+            contents = plain.contents
+            pattern = self._patterns.find_plain(plain.roles, contents)
+        elif isinstance(found, Conversation):
+            contents = [message.content for message in found.messages]
             pattern = self._patterns.find(found)
-        except InputError as error:
-            return _Row(place, form, content, error)
-        texts = pattern.texts(found) if pattern else ()
+        else:
+            return _Row(place, form, content, found)
+        texts = pattern.texts(contents) if pattern else ()
         return _Row(place, form, content, found, pattern, texts)
 
-    def _outcome(
-        self, row: _Row, encoded: Iterator[list[int]]
-    ) -> tuple[Outcome, Sequence[TokenSequence]]:
-        """What became of `row`; takes of `encoded` what belongs to it."""
+    def _read(self, record: Record, form: str) -> Conversation | TokenSequence:
+        found = parse_row(record, form)
+        if isinstance(found, TokenSequence) or self._request.reasoning == "keep":
+            return found
+        messages = tuple(replace(message, reasoning="") for message in found.messages)
+        return replace(found, messages=messages)
+
+    def _outcome(self, row: _Row) -> tuple[Outcome, Sequence[TokenSequence]]:
+        """What became of `row`, of which no pattern told the tokens, and its samples."""
         try:
-            fitted = self._fit(row, encoded)
+            fitted = self._fit(row)
         except InputError as error:
             kind = "skipped" if isinstance(error, NothingToTrainOnError) else "error"
             reason = str(error).removeprefix(row.place).removeprefix(": ")
-            return Outcome(row.place, kind, row.form, reason=reason, content=row.content), ()
+            content = as_content(row.content)
+            return Outcome(row.place, kind, row.form, reason=reason, content=content), ()
         if fitted.samples:
             counts = len(fitted.samples), fitted.cut, fitted.dropped
             return Outcome(row.place, "success", row.form, *counts), fitted.samples
         reason = f"longer than {self._target.max_model_len:,} tokens"
-        return Outcome(
-            row.place, "skipped", row.form, 0, 0, fitted.dropped, reason, row.content
-        ), ()
+        content = as_content(row.content)
+        return Outcome(row.place, "skipped", row.form, 0, 0, fitted.dropped, reason, content), ()
 
-    def _fit(self, row: _Row, encoded: Iterator[list[int]]) -> Fitted:
+    def _fit(self, row: _Row) -> Fitted:
         policy, length = self._request.long, self._target.max_model_len
-        found = row.found
+        found = self._read(row.found, row.form) if isinstance(row.found, Record) else row.found
         if isinstance(found, InputError):
             raise found
         if isinstance(found, TokenSequence):
             self._check_tokens(found)
             return fit_tokens(found, policy, length)
-        joined = row.pattern.join(encoded) if row.pattern else None
-        if joined is not None and len(joined[0]) <= length:
-            ids, mask = joined
-            return Fitted([TokenSequence(row.place, tuple(ids), tuple(mask))])
         return fit_conversation(found, self._tokenize, policy, length)
 
     def _tokenize(self, conversation: Conversation) -> list[TokenSequence]:
@@ -234,38 +229,6 @@ def tokenize_chunks(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def sample_table(rows: Sequence[Sequence[TokenSequence]]) -> pa.Table:
-    """The samples of `rows` in SCHEMA; those of one row are one conversation."""
-    samples = [sample for row in rows for sample in row]
-    offsets = np.zeros(len(samples) + 1, np.int32)
-    np.cumsum([len(sample.input_ids) for sample in samples], out=offsets[1:])
-    # array and bytes take tuples several times faster than numpy does.
-    tokens, mask = array("q"), bytearray()
-    for sample in samples:
-        tokens.extend(sample.input_ids)
-        mask += bytes(sample.loss_mask)
-    tokens_view, mask_view = memoryview(tokens), memoryview(mask)
-    ids = [
-        sample_id(tokens_view[begin:end], mask_view[begin:end])
-        for begin, end in pairwise(offsets.tolist())
-    ]
-    conversations: list[str] = []
-    left = iter(ids)
-    for row in rows:
-        joined = "\n".join(islice(left, len(row)))
-        conversation = hashlib.sha256(joined.encode()).hexdigest()[:32]
-        conversations += [conversation] * len(row)
-    columns = [
-        pa.array(ids, pa.string()),
-        pa.array(conversations, pa.string()),
-        pa.ListArray.from_arrays(
-            pa.array(offsets), pa.array(np.frombuffer(tokens, np.int64).astype(np.int32))
-        ),
-        pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(mask, np.int8))),
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 _worker: RowTokenizer | None = None

@@ -20,7 +20,7 @@ from eagle3.chat.formats import detect_format, parse_row
 from eagle3.preparation.collecting import Collector
 from eagle3.preparation.dataset import DatasetWriter
 from eagle3.preparation.request import PreparationRequest
-from eagle3.preparation.sources import Chunk, parse_chunk_row, read_chunks
+from eagle3.preparation.sources import Chunk, parse_raw, read_chunks
 from eagle3.preparation.target import Target, read_target
 from eagle3.preparation.tokenizing import RowTokenizer
 
@@ -110,8 +110,8 @@ def _encode(texts: Sequence[Sequence[str]], template: ChatTemplate) -> tuple[flo
 
 def _rendered(chunk: Chunk, template: ChatTemplate) -> list[str]:
     rendered = []
-    for place, content, line in chunk.rows():
-        record = parse_chunk_row(place, content, line)
+    for place, content in chunk.rows():
+        record = parse_raw(place, content)
         row = parse_row(record, detect_format(record))
         assert isinstance(row, Conversation)
         rendered.append(template.text(row.messages, row.tools))

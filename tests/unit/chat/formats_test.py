@@ -195,5 +195,5 @@ def test_turns_of_text_alone_are_read_as_all_others(
 ) -> None:
     key = "messages" if "role" in turn else "conversations"
     quick = turns.parse_turns("d:1", key, [turn])
-    monkeypatch.setattr(turns, "_parse_plain", lambda *_: None)
+    monkeypatch.setattr(turns, "read_plain_turns", lambda *_: None)
     assert turns.parse_turns("d:1", key, [turn]) == quick

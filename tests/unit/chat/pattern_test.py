@@ -49,8 +49,14 @@ def by_pattern(conversation: Conversation, template: ChatTemplate) -> TokenSeque
     pattern = Patterns(template).find(conversation)
     if pattern is None:
         return None
-    found = pattern.join(iter(template.encode_all(pattern.texts(conversation))))
-    return found and TokenSequence(conversation.place, tuple(found[0]), tuple(found[1]))
+    texts = pattern.texts([message.content for message in conversation.messages])
+    ids, mask = [7], bytearray(b"\1")
+    is_known = pattern.join(iter(template.encode_all(texts)), ids, mask)
+    # What was there before stays, whatever becomes of this one.
+    assert (ids[0], mask[0]) == (7, 1)
+    assert len(ids) == len(mask)
+    assert is_known or len(ids) == 1
+    return TokenSequence(conversation.place, tuple(ids[1:]), tuple(mask[1:])) if is_known else None
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -76,7 +76,7 @@ def test_the_limit_holds(model: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        pytest.param([], "is empty", id="nothing"),
+        pytest.param([], "no prompts in", id="nothing"),
         pytest.param([{"messages": [ASK, TELL]}], "at most 3", id="too long"),
         pytest.param([{"input_ids": [4, 5]}], "nothing stands before", id="only an answer"),
     ],

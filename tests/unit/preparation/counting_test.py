@@ -8,10 +8,11 @@ import pytest
 
 from eagle3.errors import StoreError
 from eagle3.preparation.page import histogram, write_page
+from eagle3.preparation.samples import SCHEMA
 from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.split import is_validation
 from eagle3.preparation.statistics import Statistics
-from eagle3.preparation.tokenizing import SCHEMA, Outcome
+from eagle3.preparation.tokenizing import Outcome
 from eagle3.preparation.vocabulary import TokenFrequencies, read_frequencies, write_frequencies
 from eagle3.store.sample import Sample, dataset_digest
 
@@ -43,11 +44,11 @@ def test_the_split_never_changes() -> None:
 
 
 def test_ids_are_new_once_and_their_digest_is_the_stores(tmp_path: Path) -> None:
-    samples = [Sample((number,), (1,)) for number in range(50)]
+    samples = [Sample((number,), (1,)) for number in range(3000)]
     ids = [sample.id for sample in samples]
     seen = SeenIds(tmp_path / "seen")
     assert seen.add([*ids[:30], ids[3]]) == [True] * 30 + [False]
-    assert seen.add(ids[20:]) == [False] * 10 + [True] * 20
+    assert seen.add(ids[20:]) == [False] * 10 + [True] * 2970
     assert seen.digest() == dataset_digest(samples)
     seen.close()
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,7 @@
 """Long conversations are dropped, cut, or split where a turn ends."""
 
+from itertools import batched
+
 import pytest
 
 from eagle3.chat.conversation import Conversation, Message
@@ -58,6 +60,33 @@ def test_split_begins_anew_with_the_system_prompt() -> None:
     fitted = fit_conversation(long, tokenize, "split", 6)
     assert ids(fitted.samples) == ["912122", "9112"]
     assert (fitted.cut, fitted.dropped) == (1, 0)
+
+
+@pytest.mark.parametrize("length", [5, 7, 30, 64, 65, 300, 1000])
+def test_split_takes_as_many_rounds_as_fit(length: int) -> None:
+    lengths = [1 + number % 3 for number in range(400)]
+    expected = [""]
+    for ask, tell in batched(lengths, 2, strict=True):
+        if len(expected[-1]) + ask + tell > length:
+            expected.append("")
+        expected[-1] += "1" * ask + "2" * tell
+    fitted = fit_conversation(conversation(*lengths), tokenize, "split", length)
+    assert ids(fitted.samples) == expected
+    assert fitted.dropped == 0
+
+
+def test_split_of_many_rounds_tokenizes_little() -> None:
+    tokens = 0
+
+    def count(conversation: Conversation) -> list[TokenSequence]:
+        nonlocal tokens
+        [sequence] = tokenize(conversation)
+        tokens += len(sequence.input_ids)
+        return [sequence]
+
+    fit_conversation(conversation(*[1] * 2000), count, "split", 20)
+    # All of it once, and of each part a few times what fits.
+    assert tokens < 2000 + 100 * 20 * 8
 
 
 def test_split_drops_only_the_round_that_never_fits() -> None:

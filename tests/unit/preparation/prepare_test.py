@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from eagle3.chat.plain import PlainRow
 from eagle3.errors import Eagle3Error, InputError, StoreError
 from eagle3.preparation import prepare as module
+from eagle3.preparation import tokenizing
 from eagle3.preparation.dataset import read_dataset, read_description
 from eagle3.preparation.prepare import PreparationReport, prepare
 from eagle3.preparation.request import PreparationRequest
@@ -60,6 +62,54 @@ def test_every_row_is_accounted_for(tmp_path: Path, model: Path) -> None:
     }
     assert all(line["reason"] for line in rejects)
     assert rejects[-1]["row"] == "not JSON"
+
+
+def test_a_quick_look_at_a_row_changes_nothing(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = [
+        rows.conversation(number, turns)["messages"] for number in range(100) for turns in (1, 4)
+    ]
+    orders = [turns[1:] for turns in plain] + [turns[:1] for turns in plain]
+    system = [[{"role": "system", "content": "Be brief."}, *turns] for turns in plain]
+    late = [[turns[0], *turns] for turns in plain[::2]] + [[*turns, turns[0]] for turns in plain]
+    ends = [
+        [turns[0], {"role": "assistant", "content": f"{n}<|end|>"}]
+        for n, turns in enumerate(plain[:20])
+    ]
+    data = rows.write_all(tmp_path / "d.jsonl")
+    with data.open("a") as file:
+        for turns in [*plain, *orders, *system, *late, *ends]:
+            file.write(json.dumps({"messages": turns}) + "\n")
+    options: dict[str, Any] = {"max_model_len": 120, "long": "split", "validation_share": 0.3}
+    looks = []
+    quick = tokenizing.read_plain
+
+    def look(*arguments: Any) -> PlainRow | None:
+        looks.append(quick(*arguments))
+        return looks[-1]
+
+    monkeypatch.setattr(tokenizing, "read_plain", look)
+    run(data, model, tmp_path / "quick", **options)
+    assert sum(found is not None for found in looks) > 1000
+    monkeypatch.setattr(tokenizing, "read_plain", lambda *_: None)
+    run(data, model, tmp_path / "slow", **options)
+    assert contents(tmp_path / "quick") == contents(tmp_path / "slow")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("row", [rows.GOOD[0], {"prompt": "One?", "completion": "Second"}])
+def test_a_tokenizer_that_cannot_be_opened_is_no_fault_of_the_rows(
+    tmp_path: Path, workers: int, row: dict[str, Any]
+) -> None:
+    bare = make_target(tmp_path / "bare", chat_template=None)
+    ready = rows.write(tmp_path / "ready.jsonl", [rows.TOKENS[0], {"text": "wrong"}])
+    # Ready token ids need none.
+    assert run(ready, bare, tmp_path / "out", workers=workers).statistics.samples.total() == 1
+    data = rows.write(tmp_path / "d.jsonl", [rows.TOKENS[0], row])
+    with pytest.raises(InputError, match=r"^the tokenizer in .* has no chat template"):
+        run(data, bare, tmp_path / "none", workers=workers)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_row_that_gets_lost_is_noticed(

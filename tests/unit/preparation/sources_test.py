@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eagle3.errors import InputError
-from eagle3.preparation.sources import find_files, parse_chunk_row, read_chunks
+from eagle3.preparation.sources import find_files, parse_raw, read_chunks
 
 ROWS = [{"messages": [{"role": "user", "content": f"Grüße {number}"}]} for number in range(300)]
 TEXT = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -30,9 +30,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 def rows(*files: Path, limit: int | None = None) -> list[tuple[str, dict[str, Any]]]:
-    records = (
-        parse_chunk_row(*row) for chunk in read_chunks(list(files), limit) for row in chunk.rows()
-    )
+    records = (parse_raw(*row) for chunk in read_chunks(list(files), limit) for row in chunk.rows())
     return [(record.place, record.fields) for record in records]
 
 
