@@ -98,7 +98,11 @@ def stack_image(
             "//third_party/models:smollm2",
         ],
         layer_name = "model",
-        target_compatible_with = [constraint],
+        # Where actions run in the image, the model is a link into it: no such image is made.
+        target_compatible_with = [
+            constraint,
+            "//tools/platforms:stack_as_inputs",
+        ],
     )
     files_layer(
         name = name + "_workspace",

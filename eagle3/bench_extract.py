@@ -13,7 +13,7 @@ import click
 
 from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
-from eagle3.extraction.options import parse_layers, parse_size
+from eagle3.extraction.options import parse_layers, parse_size, tokens_per_step_option
 from eagle3.progress import Progress
 
 _HELP = """Measure extraction against the plain prefill of the same target.
@@ -54,12 +54,7 @@ Exit codes:
     show_default="the three that vLLM's EAGLE-3 serving takes, and the last",
     help="Layers to capture: the states after layer N, counted from 0.",
 )
-@click.option(
-    "--max-tokens-per-step",
-    type=click.IntRange(min=1),
-    default=2048,
-    help="Tokens the target runs at once.",
-)
+@tokens_per_step_option
 @click.option(
     "--tp", "tensor_parallel", type=click.IntRange(min=1), default=1, help="Tensor-parallel ranks."
 )
@@ -84,7 +79,7 @@ Exit codes:
     "--roads",
     default="plain,old,ours",
     metavar="ROAD,...",
-    help="What to run: plain, old and ours, with commas between, in this order.",
+    help="What to run, in this order; besides these, unchecked is ours without detectors.",
 )
 @click.option(
     "--repeat",
@@ -143,6 +138,7 @@ def _measure(
     **options: Any,
 ) -> Any:
     from eagle3.benchmark.extraction.measure import measure
+    from eagle3.benchmark.extraction.roads import ROADS
     from eagle3.benchmark.extraction.workload import Workload, write_target
     from eagle3.engine.architecture import read_architecture
     from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
@@ -155,8 +151,8 @@ def _measure(
     else:
         points = capture_points_from_layers(layers, "after-layer", architecture.num_layers)
     names = roads.split(",")
-    if not names or set(names) - {"plain", "old", "ours"} or len(set(names)) < len(names):
-        raise InputError(f"--roads takes plain, old and ours, each once at most, not {roads!r}")
+    if set(names) - set(ROADS) or len(set(names)) < len(names):
+        raise InputError(f"--roads takes {', '.join(ROADS)}, each once at most, not {roads!r}")
     workload = Workload(
         options=EngineOptions(
             model=folder,

@@ -10,7 +10,12 @@ from typing import Any
 import click
 
 from eagle3.command import data_path, model_folder, shipped_path, user_path
-from eagle3.engine.options import DEFAULT_STEP_TIMEOUT_S
+from eagle3.engine.options import (
+    CPU_TOKENS_PER_STEP,
+    DEFAULT_STEP_TIMEOUT_S,
+    GPU_TOKENS_PER_STEP,
+    default_tokens_per_step,
+)
 from eagle3.errors import InputError
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.store.part import Part, parse_part, part_of_process
@@ -64,6 +69,14 @@ def _parse_part(context: click.Context, option: click.Parameter, value: str | No
         raise click.BadParameter(str(error)) from None
 
 
+tokens_per_step_option = click.option(
+    "--max-tokens-per-step",
+    type=click.IntRange(min=1),
+    default=default_tokens_per_step,
+    show_default=f"{CPU_TOKENS_PER_STEP} on a CPU, {GPU_TOKENS_PER_STEP} on a GPU",
+    help="Tokens the target runs at once.",
+)
+
 _OPTIONS = (
     click.option(
         "--model",
@@ -104,12 +117,7 @@ _OPTIONS = (
         show_default="2048, or less where the target takes less",
         help="Longest sample in tokens; a longer one is an error without --truncate.",
     ),
-    click.option(
-        "--max-tokens-per-step",
-        type=click.IntRange(min=1),
-        default=2048,
-        help="Tokens the target runs at once.",
-    ),
+    tokens_per_step_option,
     click.option(
         "--limit",
         type=click.IntRange(min=1),

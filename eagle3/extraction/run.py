@@ -1,6 +1,5 @@
 """Runs samples through the target and commits what comes out, shard by shard."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,12 +25,18 @@ _LARGEST_UNFIT_SHARE = 0.1
 
 # File systems let one thread at a time write to a file, so there are as many files as writers.
 _SHARDS_AT_ONCE = 4
-# Each reads and checks about 2 GB/s, and a group of so many bytes at once.
+# Each checks 3 to 7 GB/s (docs/extract.md), and a group of so many bytes at once.
 _CHECKING_THREADS = 4
-_CHECKED_BYTES = 64 * 1024 * 1024
+CHECKED_BYTES = 64 * 1024 * 1024
 # So many groups of samples may wait to be checked, and shards to be synced; then the target waits.
 _MOST_CHECKS = 32
 _MOST_COMMITS = 2
+
+
+# Finds the faults of a batch of samples, as find_faults does.
+Detectors = Callable[
+    [Sequence[Sequence[int]], Sequence[torch.Tensor], tuple[int, ...]], list[Fault | None]
+]
 
 
 class Runner(Protocol):
@@ -56,19 +61,20 @@ def run_extraction(
     engine: Runner,
     store: StoreWriter,
     on_done: Callable[[Sequence[Sample]], None],
+    detectors: Detectors = find_faults,
 ) -> None:
     """Extracts `samples` and commits them; `on_done` is called with those that are checked.
 
     While the target runs, samples whose rows are all written are read back, checked and accepted,
     and shards that are whole are synced. An error names the sample; what was accepted by then is
-    committed when the store is left.
+    committed when the store is left. Other `detectors` are for measuring what they cost.
     """
-    _Run(samples, manifest, rules, engine, store, on_done).run()
+    _Run(samples, manifest, rules, engine, store, on_done, detectors).run()
 
 
-def _share_cores() -> None:
-    """Teams of torch for all checkers together leave half of the cores to the target."""
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // (2 * _CHECKING_THREADS)))
+def _take_one_core() -> None:
+    """Runs in a thread: torch, left alone, would take all cores for it, which the target needs."""
+    torch.set_num_threads(1)
 
 
 class _Run:
@@ -80,6 +86,7 @@ class _Run:
         engine: Runner,
         store: StoreWriter,
         on_done: Callable[[Sequence[Sample]], None],
+        detectors: Detectors,
     ) -> None:
         self._waiting = samples
         self._manifest = manifest
@@ -87,6 +94,7 @@ class _Run:
         self._engine = engine
         self._store = store
         self._on_done = on_done
+        self._detectors = detectors
         self._running: dict[str, Sample] = {}
         self._checks: deque[tuple[list[Sample], Future[list[Fault | None]]]] = deque()
         # The ids that each begun shard still waits for; the oldest shard is committed first.
@@ -96,13 +104,13 @@ class _Run:
 
     def run(self) -> None:
         with (
-            ThreadPoolExecutor(_CHECKING_THREADS, "check", _share_cores) as checkers,
+            ThreadPoolExecutor(_CHECKING_THREADS, "check", _take_one_core) as checkers,
             ThreadPoolExecutor(1, "commit") as committer,
             closing(self._engine.run(self._prompts())) as groups,  # type: ignore[type-var]
         ):
             for group in groups:
                 whole = [self._running.pop(prompt.id) for prompt in group]
-                for samples in fill_groups(whole, _CHECKED_BYTES, self._size):
+                for samples in fill_groups(whole, CHECKED_BYTES, self._size):
                     self._checks.append((samples, checkers.submit(self._check, samples)))
                 self._settle_checks(committer, _MOST_CHECKS)
             self._settle_checks(committer, 0)
@@ -141,7 +149,7 @@ class _Run:
 
     def _check(self, samples: list[Sample]) -> list[Fault | None]:
         """Runs in a thread: looks at the written rows, and accepts the samples that are fit."""
-        faults = find_faults(
+        faults = self._detectors(
             [sample.input_ids for sample in samples],
             [self._store.written_states(sample) for sample in samples],
             self._manifest.capture_points,

@@ -50,10 +50,12 @@ def write_at(descriptor: int, content: Buffer, position: int) -> None:
         position += written
 
 
-def start_sync(descriptor: int, position: int, size: int) -> None:
-    """Asks the kernel to begin with what an fsync would have to do for these bytes; see
-    sync_file_range(2). A file system that cannot is no error: nothing rests on it."""
-    _libc.sync_file_range(descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
+def start_sync(descriptor: int, position: int, size: int) -> bool:
+    """Asks the kernel to begin with what an fsync would have to do for these bytes.
+
+    False where the file cannot, which is no error: nothing rests on it. See sync_file_range(2).
+    """
+    return _libc.sync_file_range(descriptor, position, size, _SYNC_FILE_RANGE_WRITE) == 0
 
 
 def sync_folder(folder: Path) -> None:

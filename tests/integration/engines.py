@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from eagle3.engine.architecture import read_architecture
 from eagle3.engine.engine import Engine
 from eagle3.engine.options import EngineOptions
+
+if TYPE_CHECKING:
+    from eagle3.engine.scheduling import Step
 
 
 def all_capture_points(model: Path) -> tuple[int, ...]:
@@ -38,6 +41,22 @@ def scheduled_prompts(engine: Engine) -> tuple[str, ...]:
     """What is left in the scheduler of a running engine."""
     assert engine._scheduler is not None
     return engine._scheduler.requests
+
+
+def record_steps(engine: Engine) -> list[int]:
+    """A list that grows with the tokens of each step that a running engine plans from now on."""
+    scheduler = engine._scheduler
+    assert scheduler is not None
+    plan, sizes = scheduler.next_step, []
+
+    def record() -> "Step | None":
+        step = plan()
+        if step is not None:
+            sizes.append(sum(map(len, step.ranges.values())))
+        return step
+
+    scheduler.next_step = record  # type: ignore[method-assign]
+    return sizes
 
 
 def worker_processes() -> list[str]:

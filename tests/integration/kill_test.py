@@ -1,5 +1,5 @@
-"""kill -9 of the command or of its worker, with the real engine: what was committed stays, byte for
-byte, and the next run goes on."""
+"""kill -9 of the command or of its worker, and Ctrl-C, with the real engine: what was committed
+stays, byte for byte, and the next run goes on."""
 
 import contextlib
 import json
@@ -65,6 +65,8 @@ class Desk:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
+            # A terminal sends Ctrl-C to all processes of a command, and this test is none of them.
+            start_new_session=True,
         )
 
     def run(self, out: Path) -> None:
@@ -83,6 +85,10 @@ def wait_for_samples(process: subprocess.Popen[str], out: Path, samples: int) ->
                 return
         time.sleep(0.005)
     raise AssertionError("the run ended before it was killed")
+
+
+def workers(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [child for child in family if "resource_tracker" not in " ".join(child.cmdline())]
 
 
 def bytes_of(out: Path) -> dict[str, bytes]:
@@ -117,9 +123,7 @@ def test_a_kill_loses_nothing_committed(
         process = desk.start(out)
         wait_for_samples(process, out, samples)
         family = psutil.Process(process.pid).children(recursive=True)
-        [worker] = [
-            child for child in family if "resource_tracker" not in " ".join(child.cmdline())
-        ]
+        [worker] = workers(family)
         os.kill(process.pid if victim == "command" else worker.pid, signal.SIGKILL)
         _, said = process.communicate()
         if victim == "worker":
@@ -141,3 +145,29 @@ def test_a_kill_loses_nothing_committed(
     for sample_id in found:
         one, other = ours.read(sample_id)[1].float(), theirs.read(sample_id)[1].float()
         assert torch.nn.functional.cosine_similarity(one, other, dim=-1).min() > 0.997
+
+
+@pytest.mark.parametrize("moment", ["loading", "extraction"])
+def test_ctrl_c_loses_nothing_that_was_written_and_leaves_no_process(
+    moment: str, desk: Desk, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = desk.start(out)
+    command = psutil.Process(process.pid)
+    if moment == "extraction":
+        wait_for_samples(process, out, 20)
+    else:
+        while not workers(command.children(recursive=True)):
+            time.sleep(0.005)
+    family = command.children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "error: interrupted"
+    assert "Traceback" not in said
+    assert psutil.wait_procs(family, timeout=60)[1] == []
+    if moment == "extraction":
+        assert 20 <= len(bytes_of(out)) < SAMPLES
+        assert f"out: {len(bytes_of(out))} of {SAMPLES} samples are committed" in said
+    else:
+        assert not out.exists()

@@ -6,7 +6,7 @@ import psutil
 import pytest
 import torch
 
-from tests.integration.engines import executor_of, running_engine
+from tests.integration.engines import executor_of, record_steps, running_engine
 from tests.integration.prompts import random_prompts
 from tests.integration.reference import assert_states_match, load_reference, reference_states
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(16384, 100_000, id="16384"),
     ],
 )
-def test_the_size_of_steps_and_ring_makes_no_difference(
+def test_steps_are_full_and_their_size_and_the_rings_make_no_difference(
     model: Path, max_tokens_per_step: int, ring_rows: int
 ) -> None:
     points = (8, 0, 3)
@@ -41,7 +41,10 @@ def test_the_size_of_steps_and_ring_makes_no_difference(
         max_model_len=300,
         ring_bytes=ring_rows * len(points) * 256 * 2,
     ) as engine:
+        steps = record_steps(engine)
         states = engine.extract(prompts)
+    assert sum(steps) == sum(LENGTHS)
+    assert all(tokens == max_tokens_per_step for tokens in steps[:-1])
     bfloat16, float32 = (
         [states[:, list(points)] for states in reference_states(reference, prompts)]
         for reference in (load_reference(model, dtype) for dtype in (torch.bfloat16, torch.float32))

@@ -1,10 +1,12 @@
 """A service starts, runs commands, names a missing pool, outlives a worker, and stops."""
 
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +67,26 @@ def test_another_worker_finishes_what_a_killed_one_began(service: Service) -> No
     os.kill(service.worker(), signal.SIGKILL)
     assert command.wait() == 0, service.logs()
     assert "a new one takes its place" in service.output.read_text()
+
+
+def test_a_test_that_ran_elsewhere_is_told_by_the_table_of_jobs(
+    service: Service, tmp_path: Path
+) -> None:
+    execution = {"strategy": "remote"}
+    events = [
+        {"id": {"started": {}}, "started": {"uuid": "of another service"}},
+        {
+            "id": {"testResult": {"label": "//a:far"}},
+            "testResult": {"status": "PASSED", "executionInfo": execution},
+        },
+    ]
+    log = tmp_path / "events.json"
+    log.write_text("".join(map(json.dumps, events)))
+    words = [located("audit"), f"--state={service.state}", log]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == "remote, and no job of the service: 1 of 1 passed\n", done.stderr
+    assert "1 tests are no finished job of the service, such as //a:far" in done.stderr
 
 
 def test_a_second_service_in_the_same_folder_is_refused(service: Service) -> None:

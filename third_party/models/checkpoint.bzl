@@ -2,6 +2,10 @@
 
 
 def _gguf_checkpoint_impl(ctx):
+    if ctx.attr.image_path:
+        link = ctx.actions.declare_symlink(ctx.label.name)
+        ctx.actions.symlink(output = link, target_path = ctx.attr.image_path)
+        return [DefaultInfo(files = depset([link]), runfiles = ctx.runfiles([link]))]
     checkpoint = ctx.actions.declare_directory(ctx.label.name)
     ctx.actions.run(
         executable = ctx.executable._convert,
@@ -26,6 +30,9 @@ gguf_checkpoint = rule(
             doc = "The GGUF file.",
             allow_single_file = [".gguf"],
             mandatory = True,
+        ),
+        "image_path": attr.string(
+            doc = "Where actions run in an image that holds the folder: its path there, to link to.",
         ),
         "_convert": attr.label(
             default = "//third_party/models:convert",

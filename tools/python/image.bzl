@@ -9,7 +9,7 @@ IMAGE_SHEBANG = """\
 #!/bin/bash
 ''':'
 for runfiles in "$0.runfiles" "${0%.runfiles/*}.runfiles" "$RUNFILES_DIR"; do
-  for stamp in "$runfiles"/*/stamp.json; do
+  for stamp in "$runfiles"/stack_*/stamp.json; do
     [[ -e $stamp && $(<"$stamp") =~ \\"digest\\":\\ \\"([0-9a-f]+)\\" ]] || continue
     wanted=${BASH_REMATCH[1]}
     found=$(/usr/bin/python3 -c 'import eagle3_stack; print(eagle3_stack.DIGEST)' 2>/dev/null)

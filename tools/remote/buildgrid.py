@@ -60,10 +60,16 @@ schedulers:
         name: missing-pool
         job-max-age: {{seconds: 10}}
         handling-period: {{seconds: 2}}
+    # A worker that finishes takes its next action in the same call.
+    proactive-fetch-to-capacity: true
+    proactive-fetch-full-queue: true
+    # What that leaves to find a worker for: up to 1 s more would pass by chance.
     assigners:
       - !priority-age-assigner
         count: 1
-        interval: 0.2
+        interval: 0.25
+        jitter-factor: 0
+        failure-backoff: 1
         priority-assignment-percentage: 90
 instances:
   - name: ''

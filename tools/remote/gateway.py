@@ -37,6 +37,8 @@ http {{
   keepalive_requests 100000000;
   keepalive_timeout 1h;
   keepalive_time 24h;
+  # Bazel names build and target in a header whose name has dots; nginx would drop it.
+  ignore_invalid_headers off;
   # Bazel opens up to 100 connections, and each stream takes one of the store's threads.
   http2_max_concurrent_streams 8;
   {servers}

@@ -11,6 +11,8 @@ from tools.remote.errors import ServiceError
 from tools.remote.processes import Command
 
 _USER = "buildgrid"
+_URL = f"postgresql://{_USER}@127.0.0.1:{{port}}/postgres"
+_FOLDER = "database"
 _NOBODY = 65534
 _BIN = Path("usr/lib/postgresql/18/bin")
 
@@ -41,13 +43,13 @@ _SETTINGS = {
 
 
 class Postgres:
-    """One cluster in `folder`, on a loopback port."""
+    """One cluster in a service's state folder, on a loopback port."""
 
-    def __init__(self, programs: Path, folder: Path, port: int) -> None:
+    def __init__(self, programs: Path, state: Path, port: int) -> None:
         self._bin = programs / _BIN
-        self._folder = folder
+        self._folder = state / _FOLDER
         self._port = port
-        self.url = f"postgresql://{_USER}@127.0.0.1:{port}/postgres"
+        self.url = _URL.format(port=port)
 
     def initialise(self) -> None:
         """Makes the cluster where there is none. Raises ServiceError."""
@@ -77,6 +79,16 @@ class Postgres:
                 return True
         except psycopg.OperationalError:
             return False
+
+
+def running_url(state: Path) -> str:
+    """The database of the service that runs in this state folder. Raises ServiceError."""
+    try:
+        # PostgreSQL's own note of itself: its fourth line is the port.
+        port = (state / _FOLDER / "postmaster.pid").read_text().splitlines()[3]
+    except (OSError, IndexError):
+        raise ServiceError(f"no service runs in {state}: start it, or name its --state") from None
+    return _URL.format(port=port)
 
 
 def _drop_root() -> tuple[str, ...]:

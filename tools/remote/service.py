@@ -51,7 +51,7 @@ class Service:
         database_port, store_port, scheduler_port, free_port = free_ports(4)
         self._store = Store(self._programs, self._state / "store", quota_gb)
         self._processes.start(self._store.command(store_port))
-        database = Postgres(self._programs, self._state / "database", database_port)
+        database = Postgres(self._programs, self._state, database_port)
         database.initialise()
         self._processes.start(database.command())
         self._wait(database.ready, "PostgreSQL")

@@ -48,6 +48,13 @@ def run_apart(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     return result, family.most_bytes
 
 
+def cpu_seconds() -> float:
+    """CPU time that this process and those that descend from it have taken, but for ended ones."""
+    this = psutil.Process()
+    times = (member.cpu_times() for member in [this, *this.children(recursive=True)])
+    return sum(spent.user + spent.system for spent in times)
+
+
 def _run(replies: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     # What libraries print is not the benchmark's result.
     os.dup2(2, 1)

@@ -4,23 +4,34 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from eagle3.benchmark.extraction.detectors import TimedDetectors, no_detectors
+from eagle3.benchmark.extraction.process import cpu_seconds
 from eagle3.benchmark.extraction.workload import Workload
 from eagle3.engine.baselines import patched_generator, plain_prefill
 from eagle3.engine.engine import Engine
-from eagle3.extraction.run import Rules, run_extraction
+from eagle3.extraction.run import Detectors, Rules, run_extraction
 from eagle3.store.manifest import DatasetIdentity, Manifest, StackIdentity, TargetIdentity
 from eagle3.store.sample import Sample, dataset_digest
 from eagle3.store.writer import StoreWriter
 
 _SHARD_BYTES = 1024**3
 
-# Runs prompts once and puts what comes out into a folder.
-Pass = Callable[[Sequence[Sequence[int]], Path], None]
-Road = Callable[[Workload], "Iterator[Pass]"]
+# Runs prompts once, puts what comes out into a folder, and tells the CPU seconds of detectors.
+Pass = Callable[[Sequence[Sequence[int]], Path], float]
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """Seconds of a pass; `cpu_s` is the CPU time of all processes, `detectors_s` a part of it."""
+
+    seconds: float
+    cpu_s: float
+    detectors_s: float
 
 
 def device_name() -> str:
@@ -32,38 +43,45 @@ def device_name() -> str:
     return f"{', '.join(sorted(names))} ({len(_cores(lines))} cores)"
 
 
-def time_road(road: str, workload: Workload) -> list[float]:
-    """Seconds of each timed pass of the road, after one that warms it up; of the old road, which
-    is slow, of one pass."""
-    seconds = []
+def time_road(road: str, workload: Workload) -> list[PassTimes]:
+    """Times of each pass of the road, after one that warms it up; of the old road, which is slow,
+    of one pass."""
     passes = 1 if road == "old" else workload.passes
     with _ROADS[road](workload) as run:
         _one_pass(run, workload.warm_up(), workload.scratch)
-        for _ in range(passes):
-            seconds.append(_one_pass(run, workload.token_ids(), workload.scratch))
-    return seconds
+        return [_one_pass(run, workload.token_ids(), workload.scratch) for _ in range(passes)]
 
 
-def _one_pass(run: Pass, prompts: Sequence[Sequence[int]], scratch: Path) -> float:
+def _one_pass(run: Pass, prompts: Sequence[Sequence[int]], scratch: Path) -> PassTimes:
     folder = scratch / "pass"
     folder.mkdir()
     try:
-        began = time.monotonic()
-        run(prompts, folder)
-        return time.monotonic() - began
+        cpu_began, began = cpu_seconds(), time.monotonic()
+        detectors_s = run(prompts, folder)
+        return PassTimes(time.monotonic() - began, cpu_seconds() - cpu_began, detectors_s)
     finally:
         shutil.rmtree(folder)
 
 
 @contextmanager
 def _plain(workload: Workload) -> Iterator[Pass]:
-    with plain_prefill(workload.options) as run:
-        yield lambda prompts, folder: run(prompts)
+    with plain_prefill(workload.options) as prefill:
+
+        def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
+            prefill(prompts)
+            return 0.0
+
+        yield run
 
 
 @contextmanager
 def _old(workload: Workload) -> Iterator[Pass]:
-    with patched_generator(workload.options) as run:
+    with patched_generator(workload.options) as generate:
+
+        def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
+            generate(prompts, folder)
+            return 0.0
+
         yield run
 
 
@@ -71,24 +89,44 @@ def _old(workload: Workload) -> Iterator[Pass]:
 def _ours(workload: Workload) -> Iterator[Pass]:
     with Engine(workload.options) as engine:
 
-        def run(prompts: Sequence[Sequence[int]], folder: Path) -> None:
-            samples = [Sample(tuple(prompt_T), (1,) * len(prompt_T)) for prompt_T in prompts]
-            places = {sample.id: f"prompt {place}" for place, sample in enumerate(samples)}
-            manifest = _manifest(samples, engine)
-            with StoreWriter(folder / "states", manifest) as store:
-                run_extraction(
-                    samples,
-                    manifest,
-                    Rules(places, _SHARD_BYTES, "fail"),
-                    engine,
-                    store,
-                    on_done=lambda _: None,
-                )
+        def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
+            detectors = TimedDetectors()
+            _extract(engine, prompts, folder, detectors)
+            return detectors.seconds
 
         yield run
 
 
-_ROADS = {"plain": _plain, "old": _old, "ours": _ours}
+@contextmanager
+def _unchecked(workload: Workload) -> Iterator[Pass]:
+    with Engine(workload.options) as engine:
+
+        def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
+            _extract(engine, prompts, folder, no_detectors)
+            return 0.0
+
+        yield run
+
+
+def _extract(
+    engine: Engine, prompts: Sequence[Sequence[int]], folder: Path, detectors: Detectors
+) -> None:
+    samples = [Sample(tuple(prompt_T), (1,) * len(prompt_T)) for prompt_T in prompts]
+    places = {sample.id: f"prompt {place}" for place, sample in enumerate(samples)}
+    manifest = _manifest(samples, engine)
+    with StoreWriter(folder / "states", manifest) as store:
+        run_extraction(
+            samples,
+            manifest,
+            Rules(places, _SHARD_BYTES, "fail"),
+            engine,
+            store,
+            on_done=lambda _: None,
+            detectors=detectors,
+        )
+
+
+_ROADS = {"plain": _plain, "old": _old, "ours": _ours, "unchecked": _unchecked}
 ROADS = tuple(_ROADS)
 
 

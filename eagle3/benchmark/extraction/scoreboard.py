@@ -10,7 +10,12 @@ from typing import Any
 from eagle3.benchmark.extraction.measure import Figures
 from eagle3.errors import StoreError
 
-_NAMES = {"plain": "plain prefill", "old": "patched generator, a file a sample", "ours": "extract"}
+_NAMES = {
+    "plain": "plain prefill",
+    "old": "patched generator, a file a sample",
+    "ours": "extract",
+    "unchecked": "extract without detectors",
+}
 _COLUMNS = (
     "date",
     "commit",
@@ -44,6 +49,8 @@ def as_json(figures: Figures) -> str:
             "ratio": _rounded(figures.ratio, 4),
             "bytes_per_s": _rounded(figures.bytes_per_s, None),
             "peak_rss_gib": round(figures.peak_bytes / 1024**3, 2),
+            "detectors_share": _rounded(figures.detectors_share, 5),
+            "unchecked_tokens_per_s": _rounded(figures.rate("unchecked"), 1),
         }
     )
 
@@ -64,6 +71,10 @@ def as_table(figures: Figures) -> str:
     if figures.bytes_per_s is not None:
         lines.append(f"{'states on disk':<36}{figures.bytes_per_s / 1e6:>10,.0f} MB/s")
         lines.append(f"{'memory of all processes':<36}{figures.peak_bytes / 1024**3:>10.2f} GiB")
+    if figures.detectors_share is not None and figures.detectors_bytes_per_s is not None:
+        share = f"{figures.detectors_share:.2%}"
+        rate = figures.detectors_bytes_per_s / 1e9
+        lines.append(f"{'detectors':<36}{share:>10} of the CPU time, {rate:.1f} GB/s a core")
     return "\n".join(lines)
 
 

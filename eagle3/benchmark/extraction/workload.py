@@ -32,6 +32,11 @@ class Workload:
     def tokens(self) -> int:
         return self.prompts * self.length
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a token's states."""
+        return len(self.options.capture_points) * self.hidden_size * 2
+
     def token_ids(self) -> list[list[int]]:
         """The same prompts for every road and every pass."""
         chance = random.Random(0)

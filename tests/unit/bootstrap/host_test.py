@@ -95,13 +95,13 @@ def test_a_disk_that_fills_stops_a_program_that_would_wait_for_ever(
 
 def test_a_program_that_says_the_disk_is_full_is_believed() -> None:
     with pytest.raises(OSError, match="No space left"):
-        process.run(["sh", "-c", "echo 'write: No space left on device'; exit 2"], action="x")
+        process.run(["bash", "-c", "echo 'write: No space left on device'; exit 2"], action="x")
 
 
 def test_a_failing_program_gives_the_line_that_says_why() -> None:
     script = "echo Reading...; echo 'E: no such thing'; echo 'E: some files failed'; exit 100"
     with pytest.raises(BootstrapError, match=r"^cannot look: no such thing$"):
-        process.run(["sh", "-c", script], action="look")
+        process.run(["bash", "-c", script], action="look")
 
 
 @pytest.mark.parametrize(

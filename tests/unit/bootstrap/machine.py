@@ -65,7 +65,7 @@ class Machine:
 
     @staticmethod
     def write_program(path: Path, body: str) -> None:
-        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(0o755)
 
     def publish(self, name: str, version: str, files: Mapping[str, str | bytes]) -> Pin:

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from eagle3.engine.options import EngineOptions
+from eagle3.engine.options import EngineOptions, default_tokens_per_step
 from eagle3.extract import extract
 from eagle3.store.part import Part
 
@@ -17,7 +17,7 @@ OPTIONS = {
     "--layers": None,
     "--limit": None,
     "--max-model-len": None,
-    "--max-tokens-per-step": 2048,
+    "--max-tokens-per-step": default_tokens_per_step(),
     "--model": "smollm2",
     "--on-bad": "fail",
     "--out": "./eagle3-out",
@@ -50,7 +50,6 @@ def test_the_options_are_the_frozen_ones() -> None:
 
 def test_the_defaults_are_those_of_the_engine() -> None:
     # Written out in the command, since importing the engine takes seconds.
-    assert OPTIONS["--max-tokens-per-step"] == EngineOptions.max_tokens_per_step
     assert OPTIONS["--gpu-memory-utilization"] == EngineOptions.gpu_memory_utilization
     assert OPTIONS["--tp"] == EngineOptions.tensor_parallel
     assert OPTIONS["--seed"] == EngineOptions.seed

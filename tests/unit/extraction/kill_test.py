@@ -86,7 +86,11 @@ def test_a_hundred_kills_change_no_byte(tmp_path: Path, monkeypatch: pytest.Monk
             child = start(request)
             time.sleep(chance.uniform(0, seconds))
             os.kill(child, signal.SIGKILL)
-            kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+            if os.WIFSIGNALED(os.waitpid(child, 0)[1]):
+                kills += 1
+            else:
+                # It came too late: the machine is less busy than when a run was timed.
+                seconds *= 0.9
             if (request.out / "manifest.json").exists():
                 found = contents(request.out)
                 assert committed <= found.keys()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from eagle3.engine.options import EngineOptions
 from eagle3.engine.prefill import Prompt
 from eagle3.errors import EngineError
 from eagle3.extraction.plan import ExtractionPlan, plan_extraction
-from eagle3.extraction.run import Rules, run_extraction
+from eagle3.extraction.run import Detectors, Rules, run_extraction
+from eagle3.extraction.states import Fault, find_faults
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
@@ -49,14 +51,27 @@ class Setting:
             )
         )
 
-    def run(self, engine: FakeEngine, *, out: str = "out", **options: Any) -> ExtractionPlan:
+    def run(
+        self,
+        engine: FakeEngine,
+        *,
+        out: str = "out",
+        detectors: Detectors = find_faults,
+        **options: Any,
+    ) -> ExtractionPlan:
         out_folder = self.request.out.with_name(out)
         request = dataclasses.replace(self.request, out=out_folder, **options)
         plan = plan_extraction(request)
         with StoreWriter(plan.store, plan.manifest) as store:
             rules = Rules(plan.planned.places, request.shard_bytes, request.on_bad)
             run_extraction(
-                plan.missing, plan.manifest, rules, engine, store, on_done=lambda samples: None
+                plan.missing,
+                plan.manifest,
+                rules,
+                engine,
+                store,
+                on_done=lambda samples: None,
+                detectors=detectors,
             )
         return plan
 
@@ -183,6 +198,25 @@ def test_a_missing_result_is_refused(setting: Setting) -> None:
     with pytest.raises(EngineError, match=r"^data.jsonl:4: the target gave no states"):
         setting.run(setting.engine(Forgetful))
     assert len(StoreReader(setting.request.out).ids) == len(SAMPLES) - 1
+
+
+def test_checkers_take_a_core_each_and_leave_the_threads_of_others_alone(
+    setting: Setting,
+) -> None:
+    seen: set[tuple[str, int]] = set()
+
+    def record(*arguments: Any) -> list[Fault | None]:
+        seen.add((threading.current_thread().name.partition("_")[0], torch.get_num_threads()))
+        return find_faults(*arguments)
+
+    ours = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        setting.run(setting.engine(), detectors=record)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(ours)
+    assert seen == {("check", 1)}
 
 
 def test_checks_and_commits_run_beside_the_target_and_end_before_it_is_told_so(

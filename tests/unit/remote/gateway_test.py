@@ -66,3 +66,8 @@ def test_a_token_that_would_change_the_configuration_is_refused(tmp_path: Path, 
 
 def test_good_files_pass(tmp_path: Path) -> None:
     files(tmp_path).check()
+
+
+def test_the_names_of_build_and_target_go_through(tmp_path: Path) -> None:
+    """nginx drops headers with dots in their names unless told otherwise."""
+    assert "ignore_invalid_headers off;" in written(tmp_path, Security())

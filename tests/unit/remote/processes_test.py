@@ -16,7 +16,7 @@ SLEEP = ("sleep", "60")
 
 
 def shell(name: str, script: str) -> Command:
-    return Command(name, ("sh", "-c", script), environment={"PATH": os.environ["PATH"]})
+    return Command(name, ("bash", "-c", script), environment={"PATH": os.environ["PATH"]})
 
 
 def alive(pid: int) -> bool:
