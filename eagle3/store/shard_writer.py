@@ -109,6 +109,7 @@ class ShardWriter:
         self._accept(sample, rows)
         # Left to the kernel, the disk would stand idle until the shard is synced.
         start_sync(self._descriptor, self.layout.row_start(offset), len(rows))
+        self._mapped.let_go(offset, len(sample.input_ids))
 
     def set_aside(self, sample: Sample) -> None:
         """Leaves the rows of `sample` out of the store; they stay in the shard without a mask."""

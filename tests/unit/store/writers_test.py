@@ -7,9 +7,17 @@ import pytest
 import torch
 
 from eagle3.store.reader import StoreReader
+from eagle3.store.sample import Sample
 from eagle3.store.shard_writer import ShardWriter, write_rows
 from eagle3.store.writer import StoreWriter
-from tests.unit.store.stored import extract, make_manifest, make_samples, make_states
+from tests.unit.store.stored import (
+    CAPTURE_POINTS,
+    HIDDEN_SIZE,
+    extract,
+    make_manifest,
+    make_samples,
+    make_states,
+)
 
 SAMPLES = make_samples(7)
 MANIFEST = make_manifest(SAMPLES)
@@ -63,3 +71,38 @@ def test_a_system_that_takes_little_at_a_time_gets_all_of_it(
     store = StoreReader(tmp_path)
     for sample in SAMPLES:
         assert torch.equal(store.read(sample.id)[1], make_states(sample))
+
+
+def mapped_bytes(path: Path) -> int:
+    """How much of the file this process holds in memory, by proc_pid_smaps(5)."""
+    held, is_path = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(maxsplit=1)[0]:
+            is_path = line.endswith(f" {path}")
+        elif is_path and line.startswith("Rss:"):
+            held += 1024 * int(line.split()[1])
+    return held
+
+
+def test_rows_that_were_accepted_leave_the_memory(tmp_path: Path) -> None:
+    lengths = (20_000, 30_000)
+    samples = tuple(Sample(tuple(range(n)), (1,) * n) for n in lengths)
+    sizes = [len(CAPTURE_POINTS) * HIDDEN_SIZE * 2 * n for n in lengths]
+    with StoreWriter(tmp_path, make_manifest(samples)) as store:
+        shard = store.begin(samples)
+        descriptor = os.open(shard.path, os.O_WRONLY)
+        for sample in samples:
+            write_rows(descriptor, shard.layout, shard.offset(sample), make_states(sample))
+        os.close(descriptor)
+        looked_at = [store.written_states(sample).clone() for sample in samples]
+        assert mapped_bytes(shard.path) >= sum(sizes)
+        store.accept(samples[1])
+        assert sizes[0] <= mapped_bytes(shard.path) < sum(sizes)
+        store.accept(samples[0])
+        # The pages at the rows' ends, and the tables.
+        assert mapped_bytes(shard.path) < sizes[0] / 4
+        store.commit()
+    reader = StoreReader(tmp_path)
+    for sample, states_TLH in zip(samples, looked_at, strict=True):
+        assert torch.equal(reader.read(sample.id)[1], states_TLH)
+        assert torch.equal(states_TLH, make_states(sample))
