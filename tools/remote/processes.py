@@ -48,6 +48,8 @@ class Processes:
             child = subprocess.Popen(
                 [str(word) for word in command.words],
                 env=dict(command.environment),
+                # Where Bazel started the service is gone after a `bazel clean`.
+                cwd=self._logs,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

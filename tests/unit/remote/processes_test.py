@@ -43,6 +43,14 @@ def test_a_child_that_ends_is_reported_once(tmp_path: Path) -> None:
     assert processes.take_ended() == []
 
 
+def test_a_child_stands_where_nobody_cleans(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    processes = Processes(logs)
+    processes.start(shell("place", "pwd"))
+    wait_for(lambda: processes.log("place").read_text() == f"{logs}\n")
+    processes.stop()
+
+
 def test_what_a_child_said_last_is_in_the_error(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     processes.start(shell("talker", "echo no such port >&2; exit 1"))
