@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools.remote.console import main, say
+from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.gateway import connection
 from tools.remote.ports import free_ports
@@ -28,9 +28,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="HOST:PORT of the service")
     parser.add_argument(
-        "--ca", type=Path, default=_SYSTEM_CA, help="whom the service must be signed by"
+        "--ca", type=user_file, default=_SYSTEM_CA, help="whom the service must be signed by"
     )
-    parser.add_argument("--token", type=Path, help="file with the bearer token")
+    parser.add_argument("--token", type=user_file, help="file with the bearer token")
     parser.add_argument("--port", type=int, default=0, help="on loopback; a free one if not given")
     return parser.parse_args()
 

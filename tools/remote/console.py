@@ -1,14 +1,21 @@
 """How the commands of this folder speak: one line a step on stderr, one line an error."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from tools.remote.errors import ServiceError
 
 
 def say(text: str) -> None:
     print(f"[remote] {text}", file=sys.stderr, flush=True)
+
+
+def user_file(name: str) -> Path:
+    """The file of an option, seen from where the user stands: `bazel run` leads elsewhere."""
+    return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), name).absolute()
 
 
 def main(command: Callable[[], None]) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.bootstrap.cache import cache_root
-from tools.remote.console import main, say
+from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.gpus import detect, gpu_counts, share_out
 from tools.remote.processes import Processes, wait_until
@@ -115,8 +115,10 @@ def _options() -> argparse.Namespace:
         metavar="1,1,2",
         help="GPUs of each worker; one worker for every GPU if not given",
     )
-    parser.add_argument("--ca", type=Path, help="certificate of the service, or of who signed it")
-    parser.add_argument("--token", type=Path, help="file with the bearer token")
+    parser.add_argument(
+        "--ca", type=user_file, help="certificate of the service, or of who signed it"
+    )
+    parser.add_argument("--token", type=user_file, help="file with the bearer token")
     parser.add_argument("--drain-s", type=float, default=600, help="what SIGTERM leaves tests")
     parser.add_argument("--store-gb", type=int, default=50, help="disk for inputs and results")
     parser.add_argument("--check", action="store_true", help="exit with 0 where one runs well")

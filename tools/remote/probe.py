@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import grpc
 from buildgrid._protos.build.bazel.remote.execution.v2 import (
@@ -19,7 +18,7 @@ from buildgrid._protos.build.bazel.remote.execution.v2 import (
     remote_execution_pb2_grpc as reapi_grpc,
 )
 
-from tools.remote.console import main, say
+from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 
 
@@ -93,8 +92,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--property", type=_property, action="append", default=[], help="NAME=VALUE, repeatable"
     )
-    parser.add_argument("--ca", type=Path, help="certificate of the service; means TLS")
-    parser.add_argument("--token", type=Path, help="file with the bearer token")
+    parser.add_argument("--ca", type=user_file, help="certificate of the service; means TLS")
+    parser.add_argument("--token", type=user_file, help="file with the bearer token")
     parser.add_argument("--timeout-s", type=float, default=60)
     parser.add_argument("command", nargs="+")
     return parser.parse_args()

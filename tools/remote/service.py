@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.bootstrap.cache import cache_root
 from tools.remote.buildgrid import BuildGrid
-from tools.remote.console import main, say
+from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.gateway import Security, gateway
 from tools.remote.gpus import detect, gpu_counts, share_out
@@ -149,9 +149,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--image-slots", type=int, default=0, help="actions at a time inside the pinned image"
     )
-    parser.add_argument("--tls-certificate", type=Path, help="PEM file; clients use grpcs://")
-    parser.add_argument("--tls-key", type=Path, help="PEM file of its key")
-    parser.add_argument("--token", type=Path, help="file with the bearer token to demand")
+    parser.add_argument("--tls-certificate", type=user_file, help="PEM file; clients use grpcs://")
+    parser.add_argument("--tls-key", type=user_file, help="PEM file of its key")
+    parser.add_argument("--token", type=user_file, help="file with the bearer token to demand")
     parser.add_argument("--store-gb", type=int, default=20, help="the store drops old files above")
     return parser.parse_args()
 
