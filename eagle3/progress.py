@@ -87,12 +87,17 @@ class Bar:
         if not self.tokens_done:
             return state
         rate = self.tokens_done / (time.monotonic() - self._began)
-        left = round((self._tokens - self.tokens_done) / rate)
+        # Answers may be shorter than the tokens that they were given room for.
+        left = 0 if self._is_done else round((self._tokens - self.tokens_done) / rate)
         return f"{state}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02d} left"
+
+    @property
+    def _is_done(self) -> bool:
+        return self._samples_done >= self._samples
 
     def _print_line(self) -> None:
         now = time.monotonic()
-        if now - self._last_line < _SECONDS_BETWEEN_LINES and self.tokens_done < self._tokens:
+        if now - self._last_line < _SECONDS_BETWEEN_LINES and not self._is_done:
             return
         self._last_line = now
         print(f"{self._what}: {self.state()}", file=sys.stderr, flush=True)

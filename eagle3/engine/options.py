@@ -12,7 +12,7 @@ from eagle3.store.row_format import BFLOAT16, width
 DEFAULT_RING_BYTES = 1024**3
 MOST_RING_BYTES = 2 * 1024**3
 DEFAULT_STEP_TIMEOUT_S = 1800.0
-# Where larger steps gain nothing more; docs/extract.md has the figures.
+# On a CPU larger steps gain nothing (docs/extract.md); on GPUs no other size was measured yet.
 CPU_TOKENS_PER_STEP = 2048
 GPU_TOKENS_PER_STEP = 8192
 

@@ -6,10 +6,8 @@ With --executions (--execution_log_json_file) also what the tests' actions neede
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import psycopg
 
@@ -23,7 +21,7 @@ from tools.remote.build_logs import (
     sizes,
     unproven,
 )
-from tools.remote.console import main, say
+from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.postgres import running_url
 
@@ -46,22 +44,23 @@ def test_workers(database: str, builds: Iterable[str]) -> Workers:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("events", type=Path, nargs="+", help="event logs, of one build each")
-    parser.add_argument("--executions", type=Path, help="execution log of one of them")
+    parser.add_argument("events", type=user_file, nargs="+", help="event logs, of one build each")
+    parser.add_argument("--executions", type=user_file, help="execution log of one of them")
     parser.add_argument(
-        "--state", type=Path, default=cache_root() / "remote-service", help="the service's folder"
+        "--state",
+        type=user_file,
+        default=cache_root() / "remote-service",
+        help="the service's folder",
     )
     return parser.parse_args()
 
 
 def run(options: argparse.Namespace) -> None:
-    # Where the user stands: `bazel run` changes the folder.
-    here = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    runs = [one for events in options.events for one in read_runs(here / events)]
+    runs = [one for events in options.events for one in read_runs(events)]
     workers = test_workers(running_url(options.state), {one.invocation for one in runs})
     print("\n".join(places(runs, workers)))
     if options.executions:
-        print("\n".join(sizes(read_inputs(here / options.executions))))
+        print("\n".join(sizes(read_inputs(options.executions))))
     if lacking := unproven(runs, workers):
         raise ServiceError(
             f"{len(lacking)} tests are no finished job of the service, such as {lacking[0].label}"

@@ -14,7 +14,7 @@ def say(text: str) -> None:
 
 
 def user_file(name: str) -> Path:
-    """The file of an option, seen from where the user stands: `bazel run` leads elsewhere."""
+    """A path, seen from where the user stands: `bazel run` leads elsewhere."""
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), name).absolute()
 
 

@@ -123,13 +123,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--store-gb", type=int, default=50, help="disk for inputs and results")
     parser.add_argument("--check", action="store_true", help="exit with 0 where one runs well")
     parser.add_argument(
-        "--state", type=Path, default=cache_root() / "remote-executor", help="folder of store, logs"
+        "--state",
+        type=user_file,
+        default=cache_root() / "remote-executor",
+        help="folder of store, logs",
     )
     return parser.parse_args()
 
 
 def run(options: argparse.Namespace) -> None:
-    state = options.state.absolute()
+    state = options.state
     if options.check:
         check(state)
         return

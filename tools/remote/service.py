@@ -130,7 +130,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--state",
-        type=Path,
+        type=user_file,
         default=cache_root() / "remote-service",
         help="folder of store, database and logs; may be deleted when no service runs there",
     )
@@ -158,7 +158,7 @@ def _options() -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     begin = time.monotonic()
-    state = options.state.absolute()
+    state = options.state
     security = Security(options.tls_certificate, options.tls_key, options.token)
     security.check()
     gpus = detect()

@@ -6,14 +6,16 @@ from threading import Lock
 
 import torch
 
-from eagle3.extraction.states import Fault, find_faults
+from eagle3.extraction.run import Detectors
+from eagle3.extraction.states import Fault
 
 
 class TimedDetectors:
-    """find_faults, called from many threads; `seconds` is the CPU time that it took."""
+    """`detectors`, called from many threads; `seconds` is the CPU time that they took."""
 
-    def __init__(self) -> None:
+    def __init__(self, detectors: Detectors) -> None:
         self.seconds = 0.0
+        self._detectors = detectors
         self._lock = Lock()
 
     def __call__(
@@ -24,7 +26,7 @@ class TimedDetectors:
     ) -> list[Fault | None]:
         # A checker's torch takes no thread but this one.
         began = time.thread_time()
-        faults = find_faults(token_ids, states, capture_points)
+        faults = self._detectors(token_ids, states, capture_points)
         with self._lock:
             self.seconds += time.thread_time() - began
         return faults

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from eagle3.benchmark.extraction.workload import Workload
 from eagle3.engine.baselines import patched_generator, plain_prefill
 from eagle3.engine.engine import Engine
 from eagle3.extraction.run import Detectors, Rules, run_extraction
+from eagle3.extraction.states import find_faults
 from eagle3.store.manifest import DatasetIdentity, Manifest, StackIdentity, TargetIdentity
 from eagle3.store.sample import Sample, dataset_digest
 from eagle3.store.writer import StoreWriter
@@ -86,24 +88,13 @@ def _old(workload: Workload) -> Iterator[Pass]:
 
 
 @contextmanager
-def _ours(workload: Workload) -> Iterator[Pass]:
+def _extraction(workload: Workload, detectors: Detectors) -> Iterator[Pass]:
     with Engine(workload.options) as engine:
 
         def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
-            detectors = TimedDetectors()
-            _extract(engine, prompts, folder, detectors)
-            return detectors.seconds
-
-        yield run
-
-
-@contextmanager
-def _unchecked(workload: Workload) -> Iterator[Pass]:
-    with Engine(workload.options) as engine:
-
-        def run(prompts: Sequence[Sequence[int]], folder: Path) -> float:
-            _extract(engine, prompts, folder, no_detectors)
-            return 0.0
+            timed = TimedDetectors(detectors)
+            _extract(engine, prompts, folder, timed)
+            return timed.seconds
 
         yield run
 
@@ -126,7 +117,12 @@ def _extract(
         )
 
 
-_ROADS = {"plain": _plain, "old": _old, "ours": _ours, "unchecked": _unchecked}
+_ROADS = {
+    "plain": _plain,
+    "old": _old,
+    "ours": partial(_extraction, detectors=find_faults),
+    "unchecked": partial(_extraction, detectors=no_detectors),
+}
 ROADS = tuple(_ROADS)
 
 

@@ -70,3 +70,15 @@ def test_waiting_that_fails_is_not_told_as_done(capsys: pytest.CaptureFixture[st
     with pytest.raises(ValueError, match="broken"), Progress().waiting("starting"):
         raise ValueError("broken")
     assert capsys.readouterr().err.splitlines() == ["starting ..."]
+
+
+def test_no_time_is_left_when_answers_were_shorter_than_they_could_be(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress().bar("answering", samples=2, tokens=200) as bar:
+        for seconds, tokens in ((1, 40), (2, 30)):
+            clock[0] = 100.0 + seconds
+            bar.advance(samples=1, tokens=tokens)
+    assert capsys.readouterr().err.splitlines() == [
+        "answering: 2/2 samples, 70/200 tokens, 35 tokens/s, 0:00 left",
+    ]

@@ -1,0 +1,21 @@
+"""How the commands of the remote service understand their user."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.remote.console import user_file
+
+
+def test_a_file_is_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    assert user_file("ca.pem") == tmp_path / "ca.pem"
+    assert user_file("/etc/ca.pem") == Path("/etc/ca.pem")
+
+
+def test_without_bazel_it_is_where_the_program_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BUILD_WORKING_DIRECTORY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert user_file("ca.pem") == tmp_path / "ca.pem"
