@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 unexpected failure, 2 wrong option or run, 4 a folder cann
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import asdict
 
 import click
@@ -72,7 +73,7 @@ Exit codes:
     help="Compile its model on a GPU, as its trainer does. A CPU never does.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
-@click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what speculators says, and stack traces.")
 def train_peer(
     run_folder: str, out: str, compiled: bool, as_json: bool, verbose: bool, **options
 ) -> None:
@@ -86,11 +87,14 @@ def train_peer(
             # Read when torch compiles for the first time; its code does not compile for a CPU.
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
             torch._dynamo.config.disable = True
-        from eagle3.benchmark.training.peer_run import PeerRun, train_peer_draft
+        from eagle3.engine.quiet import quiet_libraries
 
-        request = PeerRun(run=user_path(run_folder), out=user_path(out), **options)
-        progress.say(f"train_peer: speculators' draft on the data of {request.run}")
-        report = train_peer_draft(request, device)
+        with nullcontext() if verbose else quiet_libraries():
+            from eagle3.benchmark.training.peer_run import PeerRun, train_peer_draft
+
+            request = PeerRun(run=user_path(run_folder), out=user_path(out), **options)
+            progress.say(f"train_peer: speculators' draft on the data of {request.run}")
+            report = train_peer_draft(request, device)
     fields = {**asdict(report), "draft": str(report.draft)}
     if as_json:
         click.echo(json.dumps(fields))

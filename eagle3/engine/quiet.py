@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import loguru
+
 
 @contextlib.contextmanager
 def quiet_libraries() -> Iterator[None]:
@@ -22,6 +24,7 @@ def quiet_libraries() -> Iterator[None]:
         import vllm.logger  # noqa: F401
 
         logging.getLogger("vllm").setLevel(logging.CRITICAL)
+        loguru.logger.disable("speculators")
         try:
             yield
         finally:

@@ -1,5 +1,6 @@
 """Which functions are compiled: those that are given tensors on a GPU."""
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -13,4 +14,6 @@ def compiled_for[**P, R](device: torch.device, function: Callable[P, R]) -> Call
 
 @cache
 def _compiled[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    # Of each softmax that it splits, it asks users to tell PyTorch.
+    warnings.filterwarnings("ignore", module=r"torch\._inductor")
     return torch.compile(function, fullgraph=True, dynamic=False)

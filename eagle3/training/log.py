@@ -1,6 +1,7 @@
 """Metrics on the console and in metrics.jsonl, one line for every few steps."""
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +60,10 @@ class Log:
             kept = [record for record in records if record["step"] <= step]
             lines = "".join(json.dumps(record) + "\n" for record in kept)
             write_file(self._path, lines.encode())
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Says that `what` goes on, and for how long."""
+        return self._progress.waiting(what)
 
     def write(self, record: Record, seconds_left: float | None = None) -> None:
         self._progress.say(describe(record, self._steps, seconds_left))

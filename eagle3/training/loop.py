@@ -3,7 +3,8 @@
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,7 @@ class Loop:
         self._saved = state.step or None
         self._norm = torch.zeros(())
         self._last_scheduled = 0.0
+        self._has_stepped = False
         self._meter = _Meter(plan, processes)
 
     def run(self) -> None:
@@ -70,8 +72,9 @@ class Loop:
             ) from None
 
     def _run(self) -> None:
-        if self._state.step == 0:
-            self._validate(0.0)
+        if self._state.step == 0 and self._plan.validation.ids:
+            with self._compiling("before the first step"):
+                self._validate(0.0)
         samples = self._following.samples if self._following else self._plan.training
         with StopRequest() as stop, self._trainer.loader(samples) as loader:
             self._meter.restart(loader.waited)
@@ -99,10 +102,7 @@ class Loop:
         if stopping:
             self._stop(loader, stop)
         self._last_scheduled = self._scheduled()
-        sums_NS, self._norm = self._trainer.step(
-            self._state.step, data, counted_S, self._last_scheduled
-        )
-        self._meter.add(sums_NS, tokens)
+        self._meter.add(self._train(data, counted_S), tokens)
         step, seen = self._state.step + 1, self._state.tokens + tokens
         self._state = replace(self._state, step=step, acceptance=None, tokens=seen)
         run = self._plan.config.run
@@ -112,6 +112,38 @@ class Loop:
             self._validate(loader.waited)
             self._save(loader.waited)
             self._meter.restart(loader.waited)
+
+    def _train(self, data: StepBatches, counted_S: torch.Tensor) -> torch.Tensor:
+        """The trainer's sums [SUMS, S] of a step."""
+        with self._first_step():
+            sums_NS, self._norm = self._trainer.step(
+                self._state.step, data, counted_S, self._last_scheduled
+            )
+        return sums_NS
+
+    @contextmanager
+    def _first_step(self) -> Generator[None]:
+        """On a GPU the host compiles the first step, which is no part of any rate."""
+        device = self._processes.device
+        if self._has_stepped or device.type == "cpu":
+            yield
+            return
+        self._has_stepped = True
+        began = time.monotonic()
+        with self._compiling("the first step"):
+            yield
+            self._meter.leave_out(time.monotonic() - began)
+            # What the GPU itself takes for the step does count.
+            torch.cuda.synchronize(device)
+
+    @contextmanager
+    def _compiling(self, what: str) -> Generator[None]:
+        """Says on a GPU why `what` takes its time."""
+        if self._log is None or self._processes.device.type == "cpu":
+            yield
+            return
+        with self._log.waiting(f"compiling for the GPU, {what}"):
+            yield
 
     def _scheduled(self) -> float:
         """The step of the plan whose learning rate the coming step has."""
@@ -221,6 +253,10 @@ class _Meter:
         self._waited = waited
         self._tokens = 0
         self._steps_since = 0
+
+    def leave_out(self, seconds: float) -> None:
+        """Lets so much of the time since the last record not count."""
+        self._began += seconds
 
     def add(self, sums_NS: torch.Tensor, tokens: int) -> None:
         self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)

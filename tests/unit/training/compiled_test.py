@@ -3,6 +3,7 @@
 torch's own tracer, without its code generator: that there is one graph does not need a GPU.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from torch._dynamo.utils import counters
 
 from eagle3.training import loss, unroll
 from eagle3.training.attention import flex_document_attention
+from eagle3.training.compiled import compiled_for
 from tests.unit.training.tiny_draft import draft, rows, unrolled
 
 # 128 rows each: more documents, fewer, some very short, and padding.
@@ -60,3 +62,12 @@ def test_another_number_of_rows_is_another_compilation() -> None:
             pytest.raises(RuntimeError, match="recompile"),
         ):
             unrolled(model, rows([64], padding=0))
+
+
+def test_only_the_compiler_is_not_heard() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        compiled_for(torch.device("cuda"), lambda: None)
+        for module in ("torch._inductor.lowering", "torch.nn"):
+            warnings.warn_explicit(module, UserWarning, "file.py", 1, module=module)
+    assert [str(warning.message) for warning in heard] == ["torch.nn"]
