@@ -1,9 +1,11 @@
 """The samples to train on and those to validate with."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 
 import torch
@@ -36,14 +38,14 @@ class SampleSet:
 
     def token_frequencies(self, vocab_size: int) -> torch.Tensor:
         """How often each token of the target's vocabulary is supervised."""
-        counts_V = torch.zeros(vocab_size, dtype=torch.int64)
+        # A row of the vocabulary a sample would cost more than its tokens do.
+        counts = Counter[int]()
         for sample_id in self.ids:
             entry = self.store.entries[sample_id]
             sample = self.store.shard(entry.shard).sample(entry.offset, entry.length)
-            supervised = torch.tensor(sample.loss_mask, dtype=torch.bool)
-            counts_V += torch.bincount(
-                torch.tensor(sample.input_ids)[supervised], minlength=vocab_size
-            )
+            counts.update(compress(sample.input_ids, sample.loss_mask))
+        counts_V = torch.zeros(vocab_size, dtype=torch.int64)
+        counts_V[list(counts)] = torch.tensor(list(counts.values()), dtype=torch.int64)
         return counts_V
 
 
