@@ -22,6 +22,7 @@ from tests.contract.relying import (
     P20,
     P23,
     QUIET,
+    V06,
     WORKER,
 )
 
@@ -201,6 +202,12 @@ PLATFORM = (
         Does("wants blocks of a multiple of 32 tokens", "cache_config.block_size % 32"),
         (CONFIG, GENERATION),
         "the engine's block size on a CPU is chosen for this",
+    ),
+    Contract(
+        "vllm.model_executor.layers.fused_moe.cpu_fused_moe:CPUFusedMOE.check_grouped_gemm",
+        Does("asks the build itself", 'hasattr(torch.ops._C, "prepack_moe_weight")'),
+        (V06,),
+        "attention asks the same, to know whether the build has kernels of AVX-512 and AMX",
     ),
     Contract(
         "vllm.envs:environment_variables",

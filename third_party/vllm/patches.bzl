@@ -6,4 +6,5 @@ VLLM_PATCHES = [
     "//third_party/vllm:patches/03-eagle3-for-deepseek-and-kimi.patch",
     "//third_party/vllm:patches/04-image-token-of-kimi.patch",
     "//third_party/vllm:patches/05-llama-state-after-the-last-layer.patch",
+    "//third_party/vllm:patches/06-attention-without-amx-kernels.patch",
 ]
