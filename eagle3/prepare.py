@@ -7,6 +7,7 @@ output folder cannot be used, 130 interrupted.
 import datetime
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,7 +241,7 @@ def prepare(
         report = _run(request, generation, progress)
     if report.shown:
         _show(request, report, to_stderr=as_json)
-    click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab))
+    click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab, model))
 
 
 def _data(data: str | None, generation: dict[str, Any]) -> Path | None:
@@ -349,7 +350,7 @@ def _answers(statistics: "Statistics") -> str:
     return f"{statistics.answers:,} generated" + (f"; degenerate: {faults}" if faults else "")
 
 
-def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
+def _as_table(report: "PreparationReport", draft_vocab: int, model: str) -> str:
     statistics = report.statistics
     rows = statistics.rows
     kinds = " + ".join(f"{rows[kind]:,} {kind}" for kind in ("success", "skipped", "error"))
@@ -385,9 +386,10 @@ def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
         for (kind, reason), count in statistics.reasons.most_common(_REASONS_SHOWN)
     )
     noted = f"\n\nnot taken (all of them in rejects.jsonl):{reasons}" if reasons else ""
+    options = shlex.join(["--model", model, "--data", str(report.out)])
     return (
         f"{table}{noted}\n\nnext: the states of the target\n"
-        f"  tools/bazel run //eagle3:extract -- --data {report.out} --out FOLDER"
+        f"  tools/bazel run //eagle3:extract -- {options} --out FOLDER"
     )
 
 

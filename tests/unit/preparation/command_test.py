@@ -1,6 +1,7 @@
 """The command as its users meet it: options, table, JSON, errors."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import eagle3.generation.generate
+from eagle3.extract import extract
 from eagle3.generation.generate import generate
 from eagle3.prepare import prepare
 from tests.unit.fake_generator import FakeGenerator
@@ -97,7 +99,15 @@ def test_the_table_accounts_for_every_row(tmp_path: Path, model: Path, data: Pat
     assert "rows      41 success + 6 skipped + 8 error = 55 input" in result.stdout
     assert "32,000 covers 100.0 %" in result.stdout
     assert "3 skipped: repeats an earlier row" in result.stdout
-    assert f"extract -- --data {tmp_path / 'out'}" in result.stdout
+
+
+def test_the_next_command_names_target_and_data(tmp_path: Path, model: Path, data: Path) -> None:
+    out = tmp_path / "my data"
+    result = invoke("--data", data, "--model", model, "--out", out)
+    *_, command = result.stdout.splitlines()
+    options = shlex.split(command.split(" -- ")[1])
+    context = extract.make_context("extract", options)
+    assert (context.params["model"], context.params["data"]) == (str(model), str(out))
 
 
 def test_json_is_one_line_of_it(tmp_path: Path, model: Path, data: Path) -> None:
