@@ -1,10 +1,13 @@
 """File operations that survive a kill and a power cut."""
 
 import ctypes
+import fcntl
 import os
 import shutil
 from collections.abc import Buffer
 from pathlib import Path
+
+from eagle3.errors import StoreError
 
 PARTIAL = ".partial"
 
@@ -65,6 +68,26 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock_folder(folder: Path) -> int:
+    """Makes `folder`, if need be, and its lock this process's until the descriptor is closed.
+
+    Raises StoreError where another process has the lock, and OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StoreError(
+            f"another run is writing to {folder}; wait for it, or give another --out"
+        ) from error
+    except OSError:
+        # Some network file systems have no locks.
+        pass
+    return descriptor
 
 
 def link_or_copy(source: Path, target: Path) -> None:
