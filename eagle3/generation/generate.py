@@ -113,7 +113,7 @@ def _collect(
 ) -> None:
     """Holds the dialogues of `source` and gives what comes of them to `collector`."""
     tokens = 0
-    with reading_bar(source.size, source.what) as bar:
+    with reading_bar(source.size, source.what, source.limit) as bar:
 
         def count(generated: int) -> None:
             nonlocal tokens
