@@ -191,6 +191,24 @@ def test_no_samples_is_an_error_that_says_why(tmp_path: Path, model: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"vocab_size": -1},
+        {"vocab_size": "1000"},
+        {"vocab_size": 1000, "max_position_embeddings": "4096"},
+        {"vocab_size": 1000, "max_position_embeddings": 0},
+    ],
+)
+def test_a_damaged_configuration_is_an_error_that_names_it(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    model = make_target(tmp_path / "target")
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"config\.json has no usable `vocab_size` and `max_pos"):
+        run(rows.write(tmp_path / "d.jsonl", rows.GOOD), model, tmp_path / "out")
+
+
 def test_a_format_by_name_is_the_only_one(tmp_path: Path, model: Path) -> None:
     both = {**rows.GOOD[0], "input_ids": [1, 2], "loss_mask": [0, 1]}
     data = rows.write(tmp_path / "d.jsonl", [both, rows.GOOD[1]])
