@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import bundle
+from tests.gpu import bundle, code_part
 from tests.gpu.bundle import spread
 from tools.oci.errors import ImageError
 from tools.oci.layout import CONFIG, MANIFEST, Layout
@@ -75,3 +75,38 @@ def test_of_a_bundle_that_fails_nothing_stays(command: Path) -> None:
     with pytest.raises(ImageError, match="no file of the image matches"):
         bundle.main()
     assert not command.exists()
+
+
+@pytest.mark.parametrize(
+    ("edited", "warning"),
+    [
+        ("", ""),
+        (
+            " M eagle3/train.py\n?? new.py\n",
+            "warning: 2 files are not as 0123456789ab has them, such as eagle3/train.py; what goes "
+            "is the commit\n",
+        ),
+    ],
+)
+def test_what_is_not_in_the_commit_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    edited: str,
+    warning: str,
+) -> None:
+    def git(*words: str) -> str:
+        for word in words:
+            if word.startswith("--output="):
+                Path(word.removeprefix("--output=")).write_bytes(b"code")
+        return {"rev-parse": "0123456789abcdef\n", "status": edited}.get(words[3], "")
+
+    monkeypatch.setattr(code_part, "said_by", git)
+    code_part.write_code(tmp_path, tmp_path)
+    assert capsys.readouterr().err == warning
+    assert (tmp_path / "code.tar.gz.sha256").read_text().endswith("  code.tar.gz\n")
+
+
+def test_a_folder_without_a_commit_is_one_line() -> None:
+    with pytest.raises(ImageError, match="git cannot tell the commit: no repository"):
+        code_part.said_by(sys.executable, "-c", "exit('no repository')")
