@@ -68,7 +68,10 @@ def generate(
     identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
     path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
     source = _source(request, rules)
-    with DatasetWriter(preparation.out) as writer, Journal(path, identity) as journal:
+    reading = progress.waiting("reading the journal") if path.exists() else contextlib.nullcontext()
+    with DatasetWriter(preparation.out) as writer, contextlib.ExitStack() as opened:
+        with reading:
+            journal = opened.enter_context(Journal(path, identity))
         collector = Collector(preparation, target, writer)
         if len(journal):
             progress.say(f"journal: {len(journal):,} conversations are finished already")
