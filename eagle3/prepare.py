@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from eagle3.preparation.statistics import Statistics
 
 _FORMS = ("messages", "sharegpt", "alpaca", "prompt", "tokens")
-# Below this much data a second process takes longer to start than the work.
-_BYTES_FOR_MORE_WORKERS = 4_000_000
+# With less data a process takes longer to start than its work.
+_BYTES_PER_WORKER = 4_000_000
 _REASONS_SHOWN = 5
 _SAMPLING = ("temperature", "top_p", "stop")
 # Options of a target that generates; the others are those of every preparation.
@@ -195,7 +195,7 @@ Exit codes:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    show_default="one a core; one for small data",
+    show_default="one a core, but no more than one for 4 MB of data",
     help="Processes that tokenize.",
 )
 @click.option("--show", type=click.IntRange(min=0), default=0, help="Print so many samples.")
@@ -281,8 +281,8 @@ def _usual_workers(data: Path | None) -> int:
     if data is None:
         return 1
     files = [data] if data.is_file() else [path for path in data.rglob("*") if path.is_file()]
-    small = sum(path.stat().st_size for path in files) < _BYTES_FOR_MORE_WORKERS
-    return 1 if small else len(os.sched_getaffinity(0))
+    useful = sum(path.stat().st_size for path in files) // _BYTES_PER_WORKER
+    return max(1, min(useful, len(os.sched_getaffinity(0))))
 
 
 def _lint(model: Path, date: datetime.date, trust_remote_code: bool) -> None:

@@ -1,6 +1,7 @@
 """The command as its users meet it: options, table, JSON, errors."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 import eagle3.generation.generate
 from eagle3.extract import extract
 from eagle3.generation.generate import generate
-from eagle3.prepare import prepare
+from eagle3.prepare import _usual_workers, prepare
 from tests.unit.fake_generator import FakeGenerator
 from tests.unit.generation.requests import speech_of, write_questions
 from tests.unit.preparation import rows
@@ -77,6 +78,17 @@ def test_the_options_are_the_frozen_ones() -> None:
         if option.name
     }
     assert found == OPTIONS
+
+
+@pytest.mark.parametrize(("size", "workers"), [(0, 1), (7_999_999, 1), (8_000_000, 2), (10**9, 64)])
+def test_there_are_no_more_processes_than_have_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, workers: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    file = tmp_path / "d.jsonl"
+    file.touch()
+    os.truncate(file, size)
+    assert _usual_workers(file) == _usual_workers(tmp_path) == workers
 
 
 def test_help_tells_every_option_and_the_exit_codes() -> None:
