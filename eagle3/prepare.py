@@ -240,7 +240,11 @@ def prepare(
         )
         report = _run(request, generation, progress)
     if report.shown:
-        _show(request, report, to_stderr=as_json)
+        try:
+            _show(request, report, to_stderr=as_json)
+        except InputError as error:
+            # Ready token ids need no tokenizer, and the dataset is there by now.
+            progress.say(f"not shown: {error}")
     click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab, model))
 
 

@@ -141,6 +141,15 @@ def test_shown_samples_mark_what_is_supervised(
     assert shown.count("--- ") == 2
 
 
+def test_without_a_tokenizer_ready_tokens_are_prepared_and_not_shown(tmp_path: Path) -> None:
+    model = make_target(tmp_path / "bare", chat_template=None)
+    data = rows.write(tmp_path / "d.jsonl", rows.TOKENS[:1])
+    result = invoke("--data", data, "--model", model, "--out", tmp_path / "out", "--show", 1)
+    assert result.exit_code == 0, result.stderr
+    assert "samples   1 train" in result.stdout
+    assert "not shown: the tokenizer in " in result.stderr
+
+
 def test_html_writes_the_page(tmp_path: Path, model: Path, data: Path) -> None:
     out = tmp_path / "out"
     invoke("--data", data, "--model", model, "--out", out, "--html")
