@@ -66,11 +66,11 @@ def generate(
     said = ", ".join(f"{key} {value}" for key, value in asdict(sampling).items())
     progress.say(f"sampling: {said}, at most {request.max_tokens:,} tokens an answer")
     identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
-    path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
     source = _source(request, rules)
-    reading = progress.waiting("reading the journal") if path.exists() else contextlib.nullcontext()
     with DatasetWriter(preparation.out) as writer, contextlib.ExitStack() as opened:
-        with reading:
+        path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
+        is_there = path.exists()
+        with progress.waiting("reading the journal") if is_there else contextlib.nullcontext():
             journal = opened.enter_context(Journal(path, identity))
         collector = Collector(preparation, target, writer)
         if len(journal):

@@ -24,7 +24,7 @@ from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.sources import DESCRIPTION
 from eagle3.preparation.target import tokenizer_digest
 from eagle3.preparation.tokenizing import Outcome
-from eagle3.store.durable import lock_folder, sync_folder
+from eagle3.store.durable import locked, sync_folder
 
 SCHEMA_VERSION = 1
 REJECTS = "rejects.jsonl"
@@ -48,9 +48,7 @@ class DatasetWriter:
         self._committed = False
         self.folder = out.with_name(f".{out.name}.partial")
         with ExitStack() as opened, self.explained():
-            lock = lock_folder(self.folder)
-            opened.callback(os.close, lock)
-            self._clear(lock)
+            self._take_folder(opened)
             opened.callback(self._remove_unless_committed)
             self._seen = SeenIds(self.folder / "seen.sqlite")
             self._rejects = (self.folder / REJECTS).open("w", encoding="utf-8")
@@ -58,10 +56,18 @@ class DatasetWriter:
             self._open = opened.pop_all()
         self._parts = {part: _PartWriter(self.folder, part) for part in PARTS}
 
-    def _clear(self, lock: int) -> None:
-        """Removes what a killed run left; it was never anything but scratch."""
-        # Between the opening and the lock another run may have given the folder its name.
-        if not os.path.samestat(os.fstat(lock), self.folder.stat()):
+    def _take_folder(self, opened: ExitStack) -> None:
+        """Makes and locks the folder; what a killed run left in it was never more than scratch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.folder.stat()
+        try:
+            opened.enter_context(locked(self.folder))
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another run is writing to {self._out}; wait for it, or give another --out"
+            ) from error
+        # Before it was locked another run may have given the folder its name.
+        if not os.path.samestat(made, self.folder.stat()):
             raise StoreError(f"another run has just written to {self._out}; look at it")
         for path in self.folder.iterdir():
             path.unlink()

@@ -4,10 +4,9 @@ import ctypes
 import fcntl
 import os
 import shutil
-from collections.abc import Buffer
+from collections.abc import Buffer, Generator
+from contextlib import contextmanager
 from pathlib import Path
-
-from eagle3.errors import StoreError
 
 PARTIAL = ".partial"
 
@@ -70,24 +69,22 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def lock_folder(folder: Path) -> int:
-    """Makes `folder`, if need be, and its lock this process's until the descriptor is closed.
-
-    Raises StoreError where another process has the lock, and OSError.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Keeps other processes from locking `folder`; BlockingIOError where one has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except BlockingIOError:
         os.close(descriptor)
-        raise StoreError(
-            f"another run is writing to {folder}; wait for it, or give another --out"
-        ) from error
+        raise
     except OSError:
         # Some network file systems have no locks.
         pass
-    return descriptor
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

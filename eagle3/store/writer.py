@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from eagle3.errors import StoreError
 from eagle3.store.durable import (
     PARTIAL,
     link_or_copy,
-    lock_folder,
+    locked,
     partial_path,
     sync_folder,
     write_file,
@@ -62,7 +61,7 @@ class StoreWriter:
     def __enter__(self) -> "StoreWriter":
         with contextlib.ExitStack() as opened:
             with self._explained():
-                opened.callback(os.close, lock_folder(self._folder))
+                self._lock(opened)
                 self._index = self._open_folder(opened)
                 self._commit_leftovers()
             self._open = opened.pop_all()
@@ -236,6 +235,15 @@ class StoreWriter:
         sync_folder(folder)
         sync_folder(folder.parent)
         return index
+
+    def _lock(self, opened: contextlib.ExitStack) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            opened.enter_context(locked(self._folder))
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another run is writing to {self._folder}; wait for it, or give another --out"
+            ) from error
 
     @contextmanager
     def _explained(self) -> Generator[None]:
