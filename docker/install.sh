@@ -19,11 +19,18 @@ fi
 cd "$OLDPWD"
 
 partial=$1.partial
+unpackers=
 trap 'rm -rf "$partial"' EXIT
+# Processes in the background hear no Ctrl-C, and dash leaves without its EXIT trap.
+# shellcheck disable=SC2086 # a list of numbers
+trap 'kill $unpackers 2> /dev/null || :; wait $unpackers 2> /dev/null || :; exit 130' INT TERM HUP
+# What a killed run left.
+rm -rf "$partial"
 mkdir -p "$partial/root"
 unpack() {
   echo "unpacking ${1##*/}" >&2
-  tar -x --no-same-owner -C "$partial/root" -f -
+  # In the place of the shell: what is killed is tar.
+  exec tar -x --no-same-owner -C "$partial/root" -f -
 }
 unzstd() {
   usr=$partial/root/usr
@@ -37,7 +44,6 @@ for first in "$bundle"/layer-??.part-000; do
   cat "$layer".part-* | gzip -dc | unpack "$layer"
 done
 # All at once: no path is in two layers.
-unpackers=
 for first in "$bundle"/layer-??.zst.part-000; do
   [ -e "$first" ] || continue
   if [ -z "$unpackers" ]; then

@@ -7,6 +7,7 @@ output folder cannot be used, 130 interrupted.
 import datetime
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from eagle3.preparation.statistics import Statistics
 
 _FORMS = ("messages", "sharegpt", "alpaca", "prompt", "tokens")
-# Below this much data a second process takes longer to start than the work.
-_BYTES_FOR_MORE_WORKERS = 4_000_000
+# With less data a process takes longer to start than its work.
+_BYTES_PER_WORKER = 4_000_000
 _REASONS_SHOWN = 5
 _SAMPLING = ("temperature", "top_p", "stop")
 # Options of a target that generates; the others are those of every preparation.
@@ -194,7 +195,7 @@ Exit codes:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    show_default="one a core; one for small data",
+    show_default="one a core, but no more than one for 4 MB of data",
     help="Processes that tokenize.",
 )
 @click.option("--show", type=click.IntRange(min=0), default=0, help="Print so many samples.")
@@ -239,8 +240,12 @@ def prepare(
         )
         report = _run(request, generation, progress)
     if report.shown:
-        _show(request, report, to_stderr=as_json)
-    click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab))
+        try:
+            _show(request, report, to_stderr=as_json)
+        except InputError as error:
+            # Ready token ids need no tokenizer, and the dataset is there by now.
+            progress.say(f"not shown: {error}")
+    click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab, model))
 
 
 def _data(data: str | None, generation: dict[str, Any]) -> Path | None:
@@ -280,8 +285,8 @@ def _usual_workers(data: Path | None) -> int:
     if data is None:
         return 1
     files = [data] if data.is_file() else [path for path in data.rglob("*") if path.is_file()]
-    small = sum(path.stat().st_size for path in files) < _BYTES_FOR_MORE_WORKERS
-    return 1 if small else len(os.sched_getaffinity(0))
+    useful = sum(path.stat().st_size for path in files) // _BYTES_PER_WORKER
+    return max(1, min(useful, len(os.sched_getaffinity(0))))
 
 
 def _lint(model: Path, date: datetime.date, trust_remote_code: bool) -> None:
@@ -349,7 +354,7 @@ def _answers(statistics: "Statistics") -> str:
     return f"{statistics.answers:,} generated" + (f"; degenerate: {faults}" if faults else "")
 
 
-def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
+def _as_table(report: "PreparationReport", draft_vocab: int, model: str) -> str:
     statistics = report.statistics
     rows = statistics.rows
     kinds = " + ".join(f"{rows[kind]:,} {kind}" for kind in ("success", "skipped", "error"))
@@ -385,9 +390,10 @@ def _as_table(report: "PreparationReport", draft_vocab: int) -> str:
         for (kind, reason), count in statistics.reasons.most_common(_REASONS_SHOWN)
     )
     noted = f"\n\nnot taken (all of them in rejects.jsonl):{reasons}" if reasons else ""
+    options = shlex.join(["--model", model, "--data", str(report.out)])
     return (
         f"{table}{noted}\n\nnext: the states of the target\n"
-        f"  tools/bazel run //eagle3:extract -- --data {report.out} --out FOLDER"
+        f"  tools/bazel run //eagle3:extract -- {options} --out FOLDER"
     )
 
 

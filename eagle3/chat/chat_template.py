@@ -315,6 +315,10 @@ def _end_of_turn_ids(model: Path, eos_token_id: int | None) -> frozenset[int]:
             configured = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
         except (ValueError, AttributeError) as error:
             raise InputError(f"{path} is not a JSON object") from error
-        if configured is not None:
-            found.update(configured if isinstance(configured, list) else [configured])
+        if configured is None:
+            return frozenset(found)
+        ids = configured if isinstance(configured, list) else [configured]
+        if not all(isinstance(number, int) for number in ids):
+            raise InputError(f"{path} has an `eos_token_id` that is no token id: {configured}")
+        found.update(ids)
     return frozenset(found)

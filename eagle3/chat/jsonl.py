@@ -9,6 +9,8 @@ import msgspec
 
 from eagle3.errors import InputError
 
+HALF_CHARACTER = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text"
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -52,6 +54,8 @@ def parse_line(line: bytes, place: str) -> Record:
             f"{place}: not valid JSON: {error.msg} at column {error.colno}; "
             "each line must hold one whole JSON object"
         ) from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place}: {HALF_CHARACTER}; remove the row") from error
     # Lines that nest deeper than Python's stack.
     except RecursionError as error:
         raise InputError(f"{place}: nested too deeply") from error
@@ -60,9 +64,20 @@ def parse_line(line: bytes, place: str) -> Record:
     return Record(place, value)
 
 
+def parse_json(text: str) -> Any:
+    """Reads JSON; UnicodeEncodeError where its strings are no text, and no tokenizer takes them.
+
+    Raises JSONDecodeError and RecursionError, too.
+    """
+    value = json.loads(text)
+    # Python takes half of a surrogate pair for a character.
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
 def _value(line: bytes) -> Any:
     try:
         return _decode(line)
     # msgspec is several times faster; what is no JSON, and why, is for Python's own reader to say.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return json.loads(line.rstrip(b"\r\n").decode("utf-8"))
+        return parse_json(line.rstrip(b"\r\n").decode("utf-8"))

@@ -63,8 +63,12 @@ def lint_template(template: ChatTemplate) -> Iterator[Finding]:
 
 
 def _end_of_turn(template: ChatTemplate) -> Finding:
-    tokens = template.tokenizer.convert_ids_to_tokens(sorted(template.end_of_turn_ids))
-    return Finding("ok", f"a turn ends with {' or '.join(tokens)}")
+    ids = sorted(template.end_of_turn_ids)
+    tokens = zip(ids, template.tokenizer.convert_ids_to_tokens(ids), strict=True)
+    # Of an id that the tokenizer does not know there is no name.
+    return Finding(
+        "ok", f"a turn ends with {' or '.join(name or str(one) for one, name in tokens)}"
+    )
 
 
 def _turns(template: ChatTemplate) -> Finding:

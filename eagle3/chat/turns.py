@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from eagle3.chat.conversation import Message, NothingToTrainOnError, ToolCall
+from eagle3.chat.jsonl import HALF_CHARACTER, parse_json
 from eagle3.errors import InputError
 
 
@@ -222,6 +223,10 @@ def _answering(message: Message, earlier: list[Message]) -> Message:
 
 def _json(where: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{where} is not valid JSON: {error.msg}") from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where} {HALF_CHARACTER}") from error
+    except RecursionError as error:
+        raise InputError(f"{where} is nested too deeply") from error

@@ -66,9 +66,12 @@ def generate(
     said = ", ".join(f"{key} {value}" for key, value in asdict(sampling).items())
     progress.say(f"sampling: {said}, at most {request.max_tokens:,} tokens an answer")
     identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
-    path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
     source = _source(request, rules)
-    with DatasetWriter(preparation.out) as writer, Journal(path, identity) as journal:
+    with DatasetWriter(preparation.out) as writer, contextlib.ExitStack() as opened:
+        path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
+        is_there = path.exists()
+        with progress.waiting("reading the journal") if is_there else contextlib.nullcontext():
+            journal = opened.enter_context(Journal(path, identity))
         collector = Collector(preparation, target, writer)
         if len(journal):
             progress.say(f"journal: {len(journal):,} conversations are finished already")
@@ -113,7 +116,7 @@ def _collect(
 ) -> None:
     """Holds the dialogues of `source` and gives what comes of them to `collector`."""
     tokens = 0
-    with reading_bar(source.size, source.what) as bar:
+    with reading_bar(source.size, source.what, source.limit) as bar:
 
         def count(generated: int) -> None:
             nonlocal tokens

@@ -33,12 +33,12 @@ class AskedRows:
         self._files = find_files(path)
         self.size = sum(file.stat().st_size for file in self._files)
         self._form = form
-        self._limit = limit
+        self.limit = limit
         self._rules = rules
 
     def rows(self) -> Iterator[Row]:
         """Yields each row; one that cannot be asked has no dialogue, but a reason."""
-        for chunk in read_chunks(self._files, self._limit):
+        for chunk in read_chunks(self._files, self.limit):
             self.rows_read += chunk.row_count
             self._bytes_read = chunk.bytes_read
             for place, row in chunk.rows():

@@ -32,6 +32,7 @@ class InventedRows:
     name = "self-instruct"
     what = "writing"
     size = _WHOLE
+    limit = None
 
     def __init__(
         self, conversations: int, tokens: int | None, turns: int, rules: DialogueRules

@@ -14,12 +14,14 @@ _SECONDS_BETWEEN_LINES = 5.0
 class ReadingBar:
     """Follows work of which only the size in bytes, or another measure, is known beforehand.
 
-    The clock starts with the first of the work, since starting the processes takes seconds.
+    With a `limit` it ends after that many rows, if the bytes have not ended before. The clock
+    starts with the first of the work, since starting the processes takes seconds.
     """
 
-    def __init__(self, what: str, total_bytes: int) -> None:
+    def __init__(self, what: str, total_bytes: int, limit: int | None = None) -> None:
         self._what = what
         self._total = total_bytes
+        self._limit = limit
         self._last_line = time.monotonic()
         self._began: tuple[float, int, int] | None = None
         self.bytes_read = 0
@@ -29,6 +31,8 @@ class ReadingBar:
 
     def update(self, *, bytes_read: int, rows: int, tokens: int) -> None:
         """`bytes_read`, `rows` and `tokens` are counted from the beginning."""
+        if self._limit is not None:
+            bytes_read = max(bytes_read, self._total * rows // self._limit)
         self.bytes_read, self._rows, self._tokens = bytes_read, rows, tokens
         if self._began is None:
             self._began = (time.monotonic(), bytes_read, tokens)
@@ -55,9 +59,11 @@ class ReadingBar:
 
 
 @contextmanager
-def reading_bar(total_bytes: int, what: str = "preparing") -> Generator[ReadingBar]:
+def reading_bar(
+    total_bytes: int, what: str = "preparing", limit: int | None = None
+) -> Generator[ReadingBar]:
     """Shows a ReadingBar of `what` for as long as the context lasts."""
-    bar = ReadingBar(what, total_bytes)
+    bar = ReadingBar(what, total_bytes, limit)
     if not sys.stderr.isatty():
         yield bar
         return

@@ -54,7 +54,7 @@ class Collector:
     def take(self, chunk: TokenizedChunk) -> None:
         """Writes the samples of `chunk` that are new, and accounts for each of its rows."""
         table, outcomes, statistics = chunk.table, chunk.outcomes, self.statistics
-        new = self._writer.seen.add(table["id"].to_pylist())
+        new = self._writer.add_ids(table["id"].to_pylist())
         if not all(new):
             statistics.repeated += new.count(False)
             outcomes = list(_without_repeated(outcomes, new))
@@ -97,9 +97,10 @@ class Collector:
         self._check(data)
         digest, hashes = self._writer.finish()
         frequencies = TokenFrequencies(digest, statistics.supervised_counts)
-        write_frequencies(self._writer.folder / VOCABULARY, frequencies)
-        if request.html:
-            write_page(self._writer.folder / LENGTHS_PAGE, data, statistics)
+        with self._writer.explained():
+            write_frequencies(self._writer.folder / VOCABULARY, frequencies)
+            if request.html:
+                write_page(self._writer.folder / LENGTHS_PAGE, data, statistics)
         description = self._describe(data, digest, hashes)
         if generation is not None:
             description["generation"] = generation

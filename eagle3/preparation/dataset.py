@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from eagle3.preparation.seen import SeenIds
 from eagle3.preparation.sources import DESCRIPTION
 from eagle3.preparation.target import tokenizer_digest
 from eagle3.preparation.tokenizing import Outcome
-from eagle3.store.durable import sync_folder
+from eagle3.store.durable import locked, sync_folder
 
 SCHEMA_VERSION = 1
 REJECTS = "rejects.jsonl"
@@ -35,41 +37,76 @@ _TOKENS_PER_FILE = 200_000_000
 class DatasetWriter:
     """Writes samples part by part into a folder beside `out`, which takes its name at `commit`.
 
-    A context: left without `commit`, nothing stays. Raises StoreError where `out` is taken or the
-    disk refuses.
+    A context: left without `commit`, nothing stays. Raises StoreError where `out` is taken, another
+    run writes to it, or the disk refuses.
     """
 
     def __init__(self, out: Path) -> None:
-        self._out = out
-        self.folder = out.with_name(f".{out.name}.partial")
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise StoreError(f"{out} is there already; give another --out, or remove it")
-        try:
-            # What a killed run left; it was never anything but scratch.
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-            self.seen = SeenIds(self.folder / "seen.sqlite")
-            self._rejects = (self.folder / REJECTS).open("w", encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"cannot write {self.folder}: {error.strerror}") from error
-        self._parts = {part: _PartWriter(self.folder, part) for part in PARTS}
+        self._out = out
         self._committed = False
+        self.folder = out.with_name(f".{out.name}.partial")
+        with ExitStack() as opened, self.explained():
+            self._take_folder(opened)
+            opened.callback(self._remove_unless_committed)
+            self._seen = SeenIds(self.folder / "seen.sqlite")
+            self._rejects = (self.folder / REJECTS).open("w", encoding="utf-8")
+            opened.callback(self._close_rejects)
+            self._open = opened.pop_all()
+        self._parts = {part: _PartWriter(self.folder, part) for part in PARTS}
+
+    def _take_folder(self, opened: ExitStack) -> None:
+        """Makes and locks the folder; what a killed run left in it was never more than scratch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.folder.stat()
+        try:
+            opened.enter_context(locked(self.folder))
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another run is writing to {self._out}; wait for it, or give another --out"
+            ) from error
+        # Before it was locked another run may have given the folder its name.
+        if not os.path.samestat(made, self.folder.stat()):
+            raise StoreError(f"another run has just written to {self._out}; look at it")
+        for path in self.folder.iterdir():
+            path.unlink()
 
     def __enter__(self) -> "DatasetWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._committed:
+        self._open.close()
+
+    def _close_rejects(self) -> None:
+        # They are closed already, or what they still hold goes with them: of a full disk, too.
+        with suppress(OSError):
             self._rejects.close()
-            for part in self._parts.values():
-                part.close()
+
+    def _remove_unless_committed(self) -> None:
+        if not self._committed:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def write(self, part: str, table: pa.Table) -> None:
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """A context of writing into `folder`, with a StoreError where the disk refuses."""
         try:
-            self._parts[part].write(table)
+            yield
         except OSError as error:
+            # Arrow's errors have no `strerror`.
+            reason = error.strerror or error
+            raise StoreError(f"cannot write {self.folder}: {reason}") from error
+        except sqlite3.Error as error:
             raise StoreError(f"cannot write {self.folder}: {error}") from error
+
+    def add_ids(self, ids: Sequence[str]) -> list[bool]:
+        """Whether each of `ids` is new, the earlier ones of the same call counted as seen."""
+        with self.explained():
+            return self._seen.add(ids)
+
+    def write(self, part: str, table: pa.Table) -> None:
+        with self.explained():
+            self._parts[part].write(table)
 
     def reject(self, outcome: Outcome) -> None:
         """Notes a row that gave no sample: where it stands, why, and the row itself."""
@@ -79,18 +116,20 @@ class DatasetWriter:
             "reason": outcome.reason,
             "row": outcome.content,
         }
-        self._rejects.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+        with self.explained():
+            self._rejects.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
 
     def finish(self) -> tuple[str, dict[str, str]]:
         """Closes the files; returns the digest of all ids and the SHA-256 of each file of samples.
 
         The digest is over the sorted ids of the samples, as the store has it.
         """
-        digest = self.seen.digest()
-        self.seen.close()
-        self._rejects.close()
-        for part in self._parts.values():
-            part.close()
+        with self.explained():
+            digest = self._seen.digest()
+            self._seen.close()
+            self._rejects.close()
+            for part in self._parts.values():
+                part.close()
         return digest, {
             path.name: _file_digest(path)
             for part in PARTS

@@ -23,7 +23,7 @@ def prepare(request: PreparationRequest, progress: Progress) -> PreparationRepor
     files = find_files(request.data)
     with (
         DatasetWriter(request.out) as writer,
-        reading_bar(sum(path.stat().st_size for path in files)) as bar,
+        reading_bar(sum(path.stat().st_size for path in files), limit=request.limit) as bar,
     ):
         collector = Collector(request, target, writer)
         chunks = collector.counted(read_chunks(files, request.limit))

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import batched
@@ -29,8 +30,8 @@ RawRow = bytes | dict[str, Any]
 class Chunk:
     """Some rows of one file: JSON lines with their numbers, or a table in Arrow's stream format.
 
-    `row_count` is how many, and `bytes_read` counts what was read of all data so far, packed as
-    it is.
+    `file` is its path from the folder that holds all of them. `row_count` is how many rows, and
+    `bytes_read` counts what was read of all data so far, packed as it is.
     """
 
     file: str
@@ -86,11 +87,14 @@ def read_chunks(files: list[Path], limit: int | None = None) -> Iterator[Chunk]:
     """
     left = limit
     earlier = 0
+    # Files of one name in several folders are told apart.
+    root = os.path.commonpath([path.parent for path in files])
     for path in files:
+        name = str(path.relative_to(root))
         rows = 0
         read = _read_parquet if path.name.endswith(".parquet") else _read_lines
         try:
-            for chunk in read(path, earlier, left):
+            for chunk in read(path, name, earlier, left):
                 rows += chunk.row_count
                 left = None if left is None else left - chunk.row_count
                 yield chunk
@@ -104,7 +108,7 @@ def read_chunks(files: list[Path], limit: int | None = None) -> Iterator[Chunk]:
             return
 
 
-def _read_lines(path: Path, earlier: int, limit: int | None) -> Iterator[Chunk]:
+def _read_lines(path: Path, name: str, earlier: int, limit: int | None) -> Iterator[Chunk]:
     with path.open("rb") as packed:
         # Kept by name: a reader that is let go closes the file below it.
         unpacked = _unpacked(path, packed)
@@ -112,7 +116,7 @@ def _read_lines(path: Path, earlier: int, limit: int | None) -> Iterator[Chunk]:
         if limit is not None:
             lines = (pair for _, pair in zip(range(limit), lines, strict=False))
         for batch in batched(lines, _ROWS_PER_CHUNK, strict=False):
-            yield Chunk(path.name, len(batch), batch[0][0], batch, None, earlier + packed.tell())
+            yield Chunk(name, len(batch), batch[0][0], batch, None, earlier + packed.tell())
 
 
 def _unpacked(path: Path, packed: BinaryIO) -> BinaryIO:
@@ -124,7 +128,7 @@ def _unpacked(path: Path, packed: BinaryIO) -> BinaryIO:
     return packed
 
 
-def _read_parquet(path: Path, earlier: int, limit: int | None) -> Iterator[Chunk]:
+def _read_parquet(path: Path, name: str, earlier: int, limit: int | None) -> Iterator[Chunk]:
     with pq.ParquetFile(path) as file:
         total = file.metadata.num_rows if limit is None else min(limit, file.metadata.num_rows)
         size = path.stat().st_size
@@ -140,4 +144,4 @@ def _read_parquet(path: Path, earlier: int, limit: int | None) -> Iterator[Chunk
             done = earlier + size * row // max(1, file.metadata.num_rows)
             table = sink.getvalue().to_pybytes()
             first = row - batch.num_rows + 1
-            yield Chunk(path.name, batch.num_rows, first, (), table, done)
+            yield Chunk(name, batch.num_rows, first, (), table, done)

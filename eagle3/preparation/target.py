@@ -44,11 +44,15 @@ def read_target(model: Path, max_model_len: int | None = None) -> Target:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         # Targets that see pictures keep the language model's settings in a part of their own.
         text = {**config, **(config.get("text_config") or {})}
-        vocab_size, positions = int(text["vocab_size"]), text.get("max_position_embeddings")
+        vocab_size, positions = text["vocab_size"], text.get("max_position_embeddings")
+        if not _is_size(vocab_size) or not (positions is None or _is_size(positions)):
+            raise ValueError(f"vocab_size {vocab_size}, max_position_embeddings {positions}")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; complete the folder") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path} has no usable `vocab_size`; complete it") from error
+        raise InputError(
+            f"{path} has no usable `vocab_size` and `max_position_embeddings`; complete it"
+        ) from error
     if max_model_len is not None and positions is not None and max_model_len > positions:
         raise InputError(
             f"--max-model-len {max_model_len:,} is more than the {positions:,} positions of the "
@@ -56,6 +60,10 @@ def read_target(model: Path, max_model_len: int | None = None) -> Target:
         )
     length = max_model_len or min(_DEFAULT_MAX_MODEL_LEN, positions or _DEFAULT_MAX_MODEL_LEN)
     return Target(model.name, vocab_size, length, tokenizer_digest(model))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
 
 
 def tokenizer_digest(model: Path) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import zstandard
 
 from tests.gpu.code_part import write_code
-from tools.oci.bundle import write_bundle
+from tools.oci.bundle import whole_or_gone, write_bundle
 from tools.oci.errors import ImageError, run
 from tools.oci.repack import Repacker
 
@@ -74,20 +74,17 @@ def main() -> None:
     folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), options.folder)
     repacker = Repacker(LEAVES_OUT, options.threads)
     script = options.install.read_text(encoding="utf-8")
-    try:
-        parts = write_bundle(options.layout, script, folder, options.part_size, repacker)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    repacker.check()
-    shutil.copy(options.run, folder / "run.sh")
-    _write_zstandard(folder / "zstandard.tar.gz")
-    write_code(Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]), folder)
-    first = [file for file in folder.iterdir() if file not in parts]
-    if sum(file.stat().st_size for file in first) > _FIRST_FOLDER_BYTES:
-        raise ImageError(f"more than {_FIRST_FOLDER_BYTES:,} bytes of code and scripts")
-    total = sum(part.stat().st_size for part in parts)
-    count = spread(parts, folder, options.part_size, first)
+    parts = write_bundle(options.layout, script, folder, options.part_size, repacker)
+    with whole_or_gone(folder):
+        repacker.check()
+        shutil.copy(options.run, folder / "run.sh")
+        _write_zstandard(folder / "zstandard.tar.gz")
+        write_code(Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]), folder)
+        first = [file for file in folder.iterdir() if file not in parts]
+        if sum(file.stat().st_size for file in first) > _FIRST_FOLDER_BYTES:
+            raise ImageError(f"more than {_FIRST_FOLDER_BYTES:,} bytes of code and scripts")
+        total = sum(part.stat().st_size for part in parts)
+        count = spread(parts, folder, options.part_size, first)
     print(
         f"{count} folders in {folder}, {total:,} bytes; {repacker.left_out_bytes:,} bytes left out"
     )

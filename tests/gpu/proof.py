@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.gpu.machine import describe_machine
 # Of a step's output, what the report keeps.
 _TAIL_CHARACTERS = 6000
 _SECONDS_TO_END = 15.0
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class Results:
@@ -51,6 +52,7 @@ class Results:
 
     def write(self, state: dict[str, Any]) -> None:
         """Keeps the state of a group, and makes the report anew."""
+        state["told"] = time.time()
         with self._lock:
             _replace(self._groups / f"{state['group']}.json", json.dumps(state, indent=1))
             states = self.read()
@@ -60,7 +62,15 @@ class Results:
 
     def read(self) -> list[dict[str, Any]]:
         found = [json.loads(file.read_text()) for file in self._groups.glob("*.json")]
+        for state in found:
+            if state["ended"] is None and not _is_there(state.get("pid")):
+                state |= {"state": "killed", "ended": state["told"]}
         return sorted(found, key=lambda state: state["began"])
+
+
+def _is_there(pid: int | None) -> bool:
+    """Whether the process that runs a group is there, or is still to come."""
+    return pid is None or Path(f"/proc/{pid}").exists()
 
 
 def _replace(path: Path, text: str) -> None:
@@ -117,15 +127,17 @@ def new_state(group: Group) -> dict[str, Any]:
         "group": group.name,
         "state": "waiting",
         "began": time.time(),
+        "told": None,
         "ended": None,
+        "pid": None,
         "gpus": "",
         "steps": [],
     }
 
 
-def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
-    """Runs all steps of a group once its GPUs are free; whether all passed."""
-    state = new_state(group)
+def run_group(group: Group, gpus: Gpus, results: Results, stopped: threading.Event) -> bool:
+    """Runs all steps of a group once its GPUs are free, unless `stopped`; whether all passed."""
+    state = new_state(group) | {"pid": os.getpid()}
     results.write(state)
     try:
         with gpus.take(group.gpus) as numbers, results.log(group.name).open("w") as log:
@@ -137,7 +149,8 @@ def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
             results.write(state)
             deadline = time.monotonic() + group.timeout_s
             for step in group.steps:
-                run_step(step, state, deadline, log, results)
+                if not stopped.is_set():
+                    run_step(step, state, deadline, log, results, stopped)
     except ValueError as error:
         state["steps"].append(
             {
@@ -148,14 +161,19 @@ def run_group(group: Group, gpus: Gpus, results: Results) -> bool:
                 "tail": str(error),
             }
         )
-    passed = all(step["state"] == "passed" for step in state["steps"])
+    passed = [step["state"] for step in state["steps"]] == ["passed"] * len(group.steps)
     state |= {"state": "passed" if passed else "failed", "ended": time.time()}
     results.write(state)
     return passed
 
 
 def run_step(
-    step: Step, state: dict[str, Any], deadline: float, log: Any, results: Results
+    step: Step,
+    state: dict[str, Any],
+    deadline: float,
+    log: Any,
+    results: Results,
+    stopped: threading.Event,
 ) -> None:
     """Runs a step and enters it into the state of its group."""
     entry: dict[str, Any] = {
@@ -186,10 +204,7 @@ def run_step(
         start_new_session=True,
     )
     try:
-        code = process.wait(max(1.0, deadline - time.monotonic()))
-        entry["state"] = "passed" if code == 0 else "failed"
-    except subprocess.TimeoutExpired:
-        entry["state"] = "timeout"
+        entry["state"] = _outcome(process, max(deadline, began + 1.0), stopped)
     finally:
         _end(process)
     entry["seconds"] = time.monotonic() - began
@@ -198,6 +213,18 @@ def run_step(
     entry["tail"] = said[-_TAIL_CHARACTERS:]
     log.seek(0, os.SEEK_END)
     results.write(state)
+
+
+def _outcome(process: subprocess.Popen[bytes], deadline: float, stopped: threading.Event) -> str:
+    """How a process ended, or why it is to be ended now."""
+    while process.poll() is None:
+        if stopped.is_set():
+            return "interrupted"
+        if time.monotonic() > deadline:
+            return "timeout"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_BETWEEN_LOOKS)
+    return "failed" if process.returncode else "passed"
 
 
 def last_figures(text: str) -> Any:
@@ -234,7 +261,11 @@ def _choose(names: Sequence[str]) -> list[Group]:
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"error: no group {unknown[0]}: there are {', '.join(known)}")
-    return [known[name] for name in names]
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _gpu_numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def _print_status(results: Results) -> bool:
@@ -247,8 +278,11 @@ def _print_status(results: Results) -> bool:
     return all(state["ended"] for state in states)
 
 
-def _wait(results: Results, seconds: float) -> bool:
-    ends = time.monotonic() + seconds
+def _wait(results: Results, seconds: str) -> bool:
+    try:
+        ends = time.monotonic() + float(seconds)
+    except ValueError:
+        sys.exit(f"error: wait takes a number of seconds, not {seconds}")
     while time.monotonic() < ends and not all(state["ended"] for state in results.read()):
         time.sleep(0.5)
     return _print_status(results)
@@ -256,7 +290,9 @@ def _wait(results: Results, seconds: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
-    parser.add_argument("--gpus", default="", metavar="N,N", help="GPUs to use; all, if not given")
+    parser.add_argument(
+        "--gpus", type=_gpu_numbers, metavar="N,N", help="GPUs to use; all, if not given"
+    )
     parser.add_argument("--detach", action="store_true", help="do not wait for the groups")
     parser.add_argument("words", nargs="+", metavar="GROUP | list | status | wait S | report")
     options = parser.parse_args()
@@ -270,25 +306,44 @@ def main() -> None:
         case ["status"]:
             sys.exit(0 if _print_status(results) else 1)
         case ["wait", seconds]:
-            sys.exit(0 if _wait(results, float(seconds)) else 1)
+            sys.exit(0 if _wait(results, seconds) else 1)
         case ["report"]:
-            print((results.folder / "report.txt").read_text())
+            report = results.folder / "report.txt"
+            print(report.read_text() if report.exists() else "nothing has run yet")
         case names:
             chosen = _choose(names)
-            gpus = options.gpus or ",".join(map(str, range(describe_machine()["gpus"])))
+            gpus = options.gpus or list(range(describe_machine()["gpus"]))
             for group in chosen:
                 results.write(new_state(group))
             if options.detach:
-                _detach(results, ["--gpus", gpus, *names])
-            else:
-                sys.exit(0 if run_groups(chosen, gpus, results) else 1)
+                named = ["--gpus", ",".join(map(str, gpus))] if gpus else []
+                _detach(results, [*named, *names])
+                return
+            # A kill ends the steps, too: each is a session of its own.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            try:
+                passed = run_groups(chosen, gpus, results)
+            except KeyboardInterrupt:
+                print("interrupted: no step runs on", file=sys.stderr)
+                sys.exit(130)
+            sys.exit(0 if passed else 1)
 
 
-def run_groups(chosen: Sequence[Group], gpus: str, results: Results) -> bool:
-    """Runs groups side by side, as far as the named GPUs go round; whether all passed."""
-    pool = Gpus([int(number) for number in gpus.split(",") if number])
+def run_groups(chosen: Sequence[Group], gpus: Sequence[int], results: Results) -> bool:
+    """Runs groups side by side, as far as the GPUs go round; whether all passed.
+
+    KeyboardInterrupt ends the steps that run.
+    """
+    pool = Gpus(gpus)
+    stopped = threading.Event()
     with ThreadPoolExecutor(len(chosen)) as threads:
-        passed = list(threads.map(lambda group: run_group(group, pool, results), chosen))
+        try:
+            passed = list(
+                threads.map(lambda group: run_group(group, pool, results, stopped), chosen)
+            )
+        except KeyboardInterrupt:
+            stopped.set()
+            raise
     _print_status(results)
     return all(passed)
 

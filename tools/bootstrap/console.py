@@ -58,9 +58,11 @@ def megabytes(size_bytes: int) -> str:
 
 def _size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # a partial file may just have got its final name
-            total += path.stat().st_size
+    # Not rglob: before Python 3.13 it ends at a folder that goes meanwhile, as pip's own do.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # a partial file may just have got its final name
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 

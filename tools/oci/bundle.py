@@ -15,7 +15,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -40,7 +41,7 @@ def part_size(text: str) -> int:
 def write_bundle(
     layout: Path, script: str, folder: Path, size: int, repack: Repack | None = None
 ) -> list[Path]:
-    """Fills `folder`, a new one; returns its parts in order.
+    """Fills `folder`, a new one, or leaves none; returns its parts in order.
 
     Args:
         layout: the image.
@@ -62,8 +63,37 @@ def write_bundle(
     if free < total:
         raise ImageError(f"{folder.parent} has {free:,} bytes free and {total:,} are needed")
     folder.mkdir()
+    with whole_or_gone(folder):
+        parts, sums = _write_layers(layout, manifest["layers"], folder, size, repack)
+        (folder / "SHA256SUMS").write_text("".join(sums))
+        (folder / "environment").write_text(_environment(settings))
+        (folder / "install.sh").write_text(script)
+        (folder / "install.sh").chmod(0o755)
+    return parts
+
+
+@contextmanager
+def whole_or_gone(folder: Path) -> Iterator[None]:
+    """A context that fills `folder`, which its caller has made: where it fails, the folder goes."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write_layers(
+    layout: Path,
+    layers: Sequence[Mapping[str, Any]],
+    folder: Path,
+    size: int,
+    repack: Repack | None,
+) -> tuple[list[Path], list[str]]:
+    """The parts in order, and their lines for sha256sum."""
     parts, sums = [], []
-    for number, layer in enumerate(manifest["layers"]):
+    for number, layer in enumerate(layers):
+        megabytes = layer["size"] / 1e6
+        print(f"layer {number + 1} of {len(layers)}, {megabytes:,.1f} MB", file=sys.stderr)
         stem = f"layer-{number:02}"
         with blob_path(layout, layer["digest"]).open("rb") as blob:
             if repack and layer["size"] > size:
@@ -75,11 +105,7 @@ def write_bundle(
         writer.close()
         parts += writer.parts
         sums += writer.sums
-    (folder / "SHA256SUMS").write_text("".join(sums))
-    (folder / "environment").write_text(_environment(settings))
-    (folder / "install.sh").write_text(script)
-    (folder / "install.sh").chmod(0o755)
-    return parts
+    return parts, sums
 
 
 class PartWriter(io.RawIOBase):

@@ -20,6 +20,7 @@ from tools.oci.errors import run
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
+TITLE = "org.opencontainers.image.title"
 _CREATED = "org.opencontainers.image.created"
 
 
@@ -118,7 +119,7 @@ def main() -> None:
                 "mediaType": item.layer.media_type,
                 "digest": item.layer.digest,
                 "size": item.layer.size,
-                "annotations": {"org.opencontainers.image.title": item.layer.name},
+                "annotations": {TITLE: item.layer.name},
             }
             for item in layers
         ],

@@ -7,13 +7,14 @@ import json
 import os
 import re
 import ssl
+import sys
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tools.oci.errors import ImageError
-from tools.oci.layout import INDEX, MANIFEST
+from tools.oci.layout import INDEX, MANIFEST, TITLE
 from tools.oci.validate import blob_path
 
 _TIMEOUT_S = 300
@@ -86,6 +87,8 @@ class Repository:
             "Content-Type": "application/octet-stream",
             "Content-Length": str(descriptor["size"]),
         }
+        name = descriptor.get("annotations", {}).get(TITLE, "a blob")
+        print(f"pushing {name}, {descriptor['size'] / 1e6:,.1f} MB", file=sys.stderr, flush=True)
         with blob_path(layout, digest).open("rb") as file:
             self._call("PUT", f"{target.path}?{query}", file, headers, expect=(201,))
 
@@ -138,13 +141,8 @@ class Repository:
         body: bytes | BinaryIO | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = _connection(self._host)
         authorization = {"Authorization": self._authorization} if self._authorization else {}
-        try:
-            connection.request(method, path, body, {**(headers or {}), **authorization})
-            return connection, connection.getresponse()
-        except OSError as error:
-            raise ImageError(f"cannot reach the registry {self._host}: {error}") from error
+        return _request(self._host, method, path, body, {**(headers or {}), **authorization})
 
     def _token(self, challenge: str) -> str:
         """What a 401 asks for: the token server's answer to our password, or to nobody's."""
@@ -154,17 +152,25 @@ class Repository:
         realm = urllib.parse.urlsplit(fields["realm"])
         scope = f"repository:{self.name}:pull,push"
         query = urllib.parse.urlencode({"service": fields.get("service", ""), "scope": scope})
-        connection = _connection(realm.netloc)
         basic = _basic(self._host)
-        connection.request(
-            "GET", f"{realm.path}?{query}", headers={"Authorization": basic} if basic else {}
-        )
-        response = connection.getresponse()
+        headers = {"Authorization": basic} if basic else {}
+        _, response = _request(realm.netloc, "GET", f"{realm.path}?{query}", None, headers)
         answer = json.loads(response.read()) if response.status == 200 else {}
         token = answer.get("token") or answer.get("access_token")
         if not token:
             raise ImageError(f"{self._host} refuses us: log in with `podman login {self._host}`")
         return f"Bearer {token}"
+
+
+def _request(
+    host: str, method: str, path: str, body: bytes | BinaryIO | None, headers: Mapping[str, str]
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    connection = _connection(host)
+    try:
+        connection.request(method, path, body, headers)
+        return connection, connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise ImageError(f"cannot reach the registry {host}: {error!r}") from error
 
 
 def _connection(host: str) -> http.client.HTTPConnection:
@@ -184,7 +190,10 @@ def _basic(host: str) -> str:
     ]
     for file in files:
         if file.is_file():
-            known = json.loads(file.read_text()).get("auths", {}).get(host, {})
+            try:
+                known = json.loads(file.read_text()).get("auths", {}).get(host, {})
+            except (ValueError, AttributeError) as error:
+                raise ImageError(f"{file} is damaged ({error}): log in again") from error
             if known.get("auth"):
                 return f"Basic {known['auth']}"
             if known.get("username"):

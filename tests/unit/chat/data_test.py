@@ -100,6 +100,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, model: Path, line: Any, message: 
     [
         (b'{"input_ids": [1]}\n{"input_ids": [\n', "data.jsonl:2: not valid JSON: .* column 16"),
         (b'\n{"input_ids": \xff}\n', "data.jsonl:2: not UTF-8 .byte 15 of the line"),
+        (b'{"prompt": "cut \\ud83d", "response": "x"}\n', "data.jsonl:1: holds half of a surrog"),
     ],
 )
 def test_what_is_not_json_is_named(tmp_path: Path, content: bytes, message: str) -> None:

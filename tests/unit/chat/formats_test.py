@@ -153,6 +153,8 @@ def test_tools_are_carried(wrap: Any) -> None:
         ({"messages": [USER, {"role": "tool", "content": "1"}]}, "turn 2 is a tool's, but no tool"),
         ({"messages": [USER, {**ASSISTANT, "thinking": 1}]}, "`thinking` must be text, not int"),
         ({"messages": [USER, ASSISTANT], "tools": "["}, "`tools` is not valid JSON"),
+        ({"messages": [USER, ASSISTANT], "tools": '["\\udc00"]'}, "`tools` holds half of a surrog"),
+        ({"messages": [USER, ASSISTANT], "tools": "[" * 100_000}, "`tools` is nested too deeply"),
         ({"messages": [USER, ASSISTANT], "tools": [1]}, "`tools` must be a list of objects"),
         ({"instruction": 1, "output": "x"}, "`instruction` must be text, not int"),
         ({"prompt": " ", "completion": "x"}, "`prompt` is empty"),

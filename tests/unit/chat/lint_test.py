@@ -56,6 +56,13 @@ def test_marks_that_begin_elsewhere_are_noted(tmp_path: Path) -> None:
     assert any(MARKS in note for note in notes(template))
 
 
+def test_an_end_of_turn_that_the_tokenizer_does_not_know_is_told(tmp_path: Path) -> None:
+    folder = make_target(tmp_path / "t")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [5, 99999]}')
+    first, *_ = lint_template(load_chat_template(folder))
+    assert first.text.endswith(" or 99999")
+
+
 def test_a_template_without_end_of_turn_is_a_fault(tmp_path: Path) -> None:
     without = CHAT_TEMPLATE.replace("<|end|>", "")
     template = load_chat_template(make_target(tmp_path / "t", chat_template=without))

@@ -110,6 +110,14 @@ def test_a_template_without_end_of_turn_is_refused(tmp_path: Path) -> None:
         tokenize_conversation(conversation("u:One?", "a:Eins."), template)
 
 
+@pytest.mark.parametrize("value", ['"<|end|>"', "[[1]]", "[1, null]"])
+def test_an_end_of_turn_that_is_no_token_id_is_refused(tmp_path: Path, value: str) -> None:
+    folder = make_target(tmp_path / "target")
+    (folder / "generation_config.json").write_text(f'{{"eos_token_id": {value}}}')
+    with pytest.raises(InputError, match="`eos_token_id` that is no token id"):
+        load_chat_template(folder)
+
+
 def test_a_full_mask_is_refused(tmp_path: Path) -> None:
     answers_only = (
         "{% for message in messages if message['role'] == 'assistant' %}"

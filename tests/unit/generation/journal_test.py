@@ -1,6 +1,8 @@
 """The journal: whole lines count, a torn one does not, and it belongs to one run."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,36 @@ def test_a_damaged_line_in_the_middle_is_told(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'{"id":"a"', b'{"id:"a"'))
     with pytest.raises(StoreError, match="damaged in line 2"):
         Journal(path, RUN)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [("[1]\n", 1), ("7\n", 1), ('{"seed":0,"temperature":0.5}\n{"id":1}\n', 2)]
+)
+def test_what_is_no_journal_is_told(path: Path, content: str, line: int) -> None:
+    path.write_text(content)
+    with pytest.raises(StoreError, match=f"damaged in line {line}; remove it"):
+        Journal(path, RUN)
+
+
+def test_of_what_is_there_the_ids_alone_are_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million conversations are gigabytes of token ids."""
+    read = json.loads
+    lines: list[bytes] = []
+    monkeypatch.setattr(json, "loads", lambda line: lines.append(line) or read(line))
+    with Journal(path, RUN) as journal:
+        assert len(journal) == 2
+    assert len(lines) == 1
+
+
+def test_a_disk_that_refuses_to_sync_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreError, match=r"cannot write .*: No space left"), Journal(path, RUN):
+        pass
 
 
 def test_two_runs_cannot_write_one_journal(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The target answers the questions of the data: every row is accounted for, nothing is mixed up."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_nothing_is_started_where_nothing_can_be_written(tmp_path: Path) -> None
     engine = FakeGenerator(lambda prompt, seed: [])
     with pytest.raises(InputError, match="no such file"):
         generate(make_request(tmp_path, tmp_path / "none", out="o"), Progress(), engine)
+
+
+def test_the_root_is_a_folder_that_is_there(tmp_path: Path) -> None:
+    request = make_request(tmp_path, write_questions(tmp_path / "d.jsonl", 3))
+    preparation = replace(request.preparation, out=Path("/"))
+    with pytest.raises(StoreError, match=r"^/ is there already"):
+        generate(
+            replace(request, preparation=preparation), Progress(), FakeGenerator(lambda *_: [])
+        )
 
 
 def test_what_is_finished_survives_an_error(

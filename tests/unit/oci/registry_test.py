@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools.oci.errors import ImageError
-from tools.oci.layout import CONFIG, MANIFEST, Layout
+from tools.oci.layout import CONFIG, MANIFEST, TITLE, Layout
 from tools.oci.registry import Repository
 
 TOKEN, PASSWORD = "a-token", base64.b64encode(b"me:secret").decode()
@@ -82,7 +83,7 @@ def registry() -> Iterator[Registry]:
 @pytest.fixture
 def image(tmp_path: Path) -> tuple[Path, str]:
     layout = Layout(tmp_path / "layout")
-    layer = layout.add_bytes(b"layer", "application/x")
+    layer = layout.add_bytes(b"layer", "application/x") | {"annotations": {TITLE: "all"}}
     manifest = {"mediaType": MANIFEST, "config": layout.add_json({}, CONFIG), "layers": [layer]}
     descriptor = layout.add_json(manifest, MANIFEST)
     layout.finish([descriptor])
@@ -122,6 +123,16 @@ def test_the_tag_goes_last_and_what_is_there_is_not_sent_again(
 
 
 @pytest.mark.usefixtures("logged_in")
+def test_what_is_sent_is_told(
+    registry: Registry, image: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Repository(f"{registry.address}/name").push(*image, [])
+    assert capsys.readouterr().err == "pushing a blob, 0.0 MB\npushing all, 0.0 MB\n"
+    Repository(f"{registry.address}/name").push(*image, ["0.1"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("logged_in")
 def test_other_bytes_are_refused(
     registry: Registry, image: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -139,6 +150,27 @@ def test_without_a_password_it_says_how_to_log_in(
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ImageError, match="podman login 127"):
         Repository(f"{registry.address}/name").push(*image, [])
+
+
+def test_a_damaged_login_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "auth.json").write_text('{"auths": ')
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "auth.json"))
+    with pytest.raises(ImageError, match=r"auth\.json is damaged .*: log in again"):
+        Repository("127.0.0.1:1/name")
+
+
+def test_what_is_no_registry_is_told(image: tuple[Path, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"SSH-2.0-x\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        with pytest.raises(ImageError, match=r"cannot reach the registry .*BadStatusLine"):
+            Repository(f"127.0.0.1:{server.getsockname()[1]}/name").push(*image, [])
 
 
 def test_an_unreachable_registry(image: tuple[Path, str]) -> None:

@@ -1,11 +1,17 @@
 """Layers packed by zstd, without what is not needed, and unpacked by the bundle's script."""
 
+import contextlib
 import hashlib
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import zstandard
 from runfiles import Runfiles
@@ -115,3 +121,39 @@ def test_a_layer_that_cannot_be_unpacked_leaves_no_root(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "error: a layer could not be unpacked" in done.stderr
     assert not (tmp_path / "root").exists()
+
+
+def test_an_interrupt_ends_the_unpackers_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path, Repacker([], threads=1))
+    # Of a run before that was killed.
+    (tmp_path / "root.partial/zstandard").mkdir(parents=True)
+    note = tmp_path / "pid"
+    # The layer that is unpacked in the background takes its time.
+    tar = tmp_path / "commands/tar"
+    tar.parent.mkdir()
+    tar.write_text(
+        "#!/bin/sh\n"
+        'if [ "$2" = --no-same-owner ] && [ -e "$4/../zstandard" ]; then\n'
+        f'  echo $$ > "{note}.new" && mv "{note}.new" "{note}"\n'
+        "  exec sleep 600\n"
+        "fi\n"
+        f'exec {shutil.which("tar")} "$@"\n'
+    )
+    tar.chmod(0o755)
+    process = subprocess.Popen(
+        ["sh", folder / "install.sh", tmp_path / "root"],
+        env=os.environ | {"PATH": f"{tar.parent}:{os.environ['PATH']}"},
+        start_new_session=True,
+    )
+    try:
+        while not note.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(30) == 130
+        assert not psutil.pid_exists(int(note.read_text()))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not (tmp_path / "root").exists()
+    assert not (tmp_path / "root.partial").exists()

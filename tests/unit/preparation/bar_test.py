@@ -26,6 +26,16 @@ def test_lines_tell_share_rate_and_time_left(
     ]
 
 
+def test_the_time_left_is_that_of_the_rows_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with reading_bar(1_000_000, limit=40) as bar:
+        bar.update(bytes_read=50, rows=10, tokens=50)
+        now[0] += 10.0
+        bar.update(bytes_read=100, rows=20, tokens=100)
+    assert bar.state() == "50%, 20 rows, 5 tokens/s, 0:20 left"
+
+
 def test_empty_data_is_no_division_by_zero(capsys: pytest.CaptureFixture[str]) -> None:
     with reading_bar(0) as bar:
         bar.update(bytes_read=0, rows=0, tokens=0)

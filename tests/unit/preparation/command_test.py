@@ -1,6 +1,8 @@
 """The command as its users meet it: options, table, JSON, errors."""
 
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import eagle3.generation.generate
+from eagle3.extract import extract
 from eagle3.generation.generate import generate
-from eagle3.prepare import prepare
+from eagle3.prepare import _usual_workers, prepare
 from tests.unit.fake_generator import FakeGenerator
 from tests.unit.generation.requests import speech_of, write_questions
 from tests.unit.preparation import rows
@@ -77,6 +80,17 @@ def test_the_options_are_the_frozen_ones() -> None:
     assert found == OPTIONS
 
 
+@pytest.mark.parametrize(("size", "workers"), [(0, 1), (7_999_999, 1), (8_000_000, 2), (10**9, 64)])
+def test_there_are_no_more_processes_than_have_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, workers: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    file = tmp_path / "d.jsonl"
+    file.touch()
+    os.truncate(file, size)
+    assert _usual_workers(file) == _usual_workers(tmp_path) == workers
+
+
 def test_help_tells_every_option_and_the_exit_codes() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
@@ -97,7 +111,15 @@ def test_the_table_accounts_for_every_row(tmp_path: Path, model: Path, data: Pat
     assert "rows      41 success + 6 skipped + 8 error = 55 input" in result.stdout
     assert "32,000 covers 100.0 %" in result.stdout
     assert "3 skipped: repeats an earlier row" in result.stdout
-    assert f"extract -- --data {tmp_path / 'out'}" in result.stdout
+
+
+def test_the_next_command_names_target_and_data(tmp_path: Path, model: Path, data: Path) -> None:
+    out = tmp_path / "my data"
+    result = invoke("--data", data, "--model", model, "--out", out)
+    *_, command = result.stdout.splitlines()
+    options = shlex.split(command.split(" -- ")[1])
+    context = extract.make_context("extract", options)
+    assert (context.params["model"], context.params["data"]) == (str(model), str(out))
 
 
 def test_json_is_one_line_of_it(tmp_path: Path, model: Path, data: Path) -> None:
@@ -117,6 +139,15 @@ def test_shown_samples_mark_what_is_supervised(
     answer = "«It is 0.<|end|>»"
     assert (f"\x1b[32m{answer}\x1b[0m" if color else f"assistant\n{answer}\n") in shown
     assert shown.count("--- ") == 2
+
+
+def test_without_a_tokenizer_ready_tokens_are_prepared_and_not_shown(tmp_path: Path) -> None:
+    model = make_target(tmp_path / "bare", chat_template=None)
+    data = rows.write(tmp_path / "d.jsonl", rows.TOKENS[:1])
+    result = invoke("--data", data, "--model", model, "--out", tmp_path / "out", "--show", 1)
+    assert result.exit_code == 0, result.stderr
+    assert "samples   1 train" in result.stdout
+    assert "not shown: the tokenizer in " in result.stderr
 
 
 def test_html_writes_the_page(tmp_path: Path, model: Path, data: Path) -> None:

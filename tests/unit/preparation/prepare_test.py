@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from eagle3.chat.plain import PlainRow
 from eagle3.errors import Eagle3Error, InputError, StoreError
 from eagle3.preparation import prepare as module
 from eagle3.preparation import tokenizing
-from eagle3.preparation.dataset import read_dataset, read_description
+from eagle3.preparation.dataset import DatasetWriter, read_dataset, read_description
 from eagle3.preparation.prepare import PreparationReport, prepare
 from eagle3.preparation.request import PreparationRequest
 from eagle3.preparation.split import is_validation
@@ -190,6 +191,24 @@ def test_no_samples_is_an_error_that_says_why(tmp_path: Path, model: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"vocab_size": -1},
+        {"vocab_size": "1000"},
+        {"vocab_size": 1000, "max_position_embeddings": "4096"},
+        {"vocab_size": 1000, "max_position_embeddings": 0},
+    ],
+)
+def test_a_damaged_configuration_is_an_error_that_names_it(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    model = make_target(tmp_path / "target")
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"config\.json has no usable `vocab_size` and `max_pos"):
+        run(rows.write(tmp_path / "d.jsonl", rows.GOOD), model, tmp_path / "out")
+
+
 def test_a_format_by_name_is_the_only_one(tmp_path: Path, model: Path) -> None:
     both = {**rows.GOOD[0], "input_ids": [1, 2], "loss_mask": [0, 1]}
     data = rows.write(tmp_path / "d.jsonl", [both, rows.GOOD[1]])
@@ -227,6 +246,40 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path, model: Path) -> No
     with pytest.raises(StoreError, match="is there already"):
         run(data, model, tmp_path / "out")
     assert contents(tmp_path / "out").keys() == {"mine"}
+
+
+def test_the_root_is_a_folder_that_is_there(tmp_path: Path, model: Path) -> None:
+    with pytest.raises(StoreError, match=r"^/ is there already"):
+        run(rows.write(tmp_path / "d.jsonl", rows.GOOD), model, Path("/"))
+
+
+def test_two_runs_do_not_write_one_folder(tmp_path: Path, model: Path) -> None:
+    data = rows.write(tmp_path / "d.jsonl", rows.GOOD)
+    with DatasetWriter(tmp_path / "out") as writer:
+        before = contents(writer.folder)
+        with pytest.raises(StoreError, match=r"another run is writing to .*/out; "):
+            run(data, model, tmp_path / "out")
+        assert contents(writer.folder) == before
+    run(data, model, tmp_path / "out")
+
+
+@pytest.mark.parametrize("limit", [4096, 100_000, 200_000])
+def test_a_full_disk_is_one_line_and_nothing_stays(tmp_path: Path, model: Path, limit: int) -> None:
+    """A limit on the size of files, in the place of a full disk: the same errors come of it.
+
+    It meets the ids that were seen, or the rows without a sample, or the samples.
+    """
+    bad = [{"messages": f"{number} " * 20} for number in range(2000)]
+    good = [rows.conversation(number, 9) for number in range(1500)]
+    data = rows.write(tmp_path / "d.jsonl", good + bad)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(StoreError, match=r"^cannot write .*\.out\.partial: "):
+            run(data, model, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 
 def test_a_file_that_was_changed_is_noticed(tmp_path: Path, model: Path) -> None:

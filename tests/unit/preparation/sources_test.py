@@ -70,6 +70,22 @@ def test_blank_lines_are_no_rows_and_keep_their_numbers(tmp_path: Path) -> None:
     assert rows(tmp_path / "d.jsonl") == [("d.jsonl:2", {"a": 1}), ("d.jsonl:4", {"b": 2})]
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("chat", "code/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "part.jsonl").write_text("{}\n")
+        pq.write_table(pa.table({"a": [1]}), tmp_path / folder / "part.parquet")
+    files = find_files(tmp_path)
+    places = [place for chunk in read_chunks(files) for place, _ in chunk.rows()]
+    assert places == [
+        *("chat/part.jsonl:1", "chat/part.parquet:1"),
+        *("code/deep/part.jsonl:1", "code/deep/part.parquet:1"),
+    ]
+    assert [place for chunk in read_chunks(files[:1]) for place, _ in chunk.rows()] == [
+        "part.jsonl:1"
+    ]
+
+
 def test_a_folder_is_its_data_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     wanted = [write(tmp_path, "b.jsonl"), write(tmp_path / "sub", "a.parquet")]

@@ -1,6 +1,10 @@
 """Groups run side by side on GPUs of their own, within their time, and all is reported."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +13,7 @@ import psutil
 import pytest
 
 from tests.gpu.groups import Group, Step
-from tests.gpu.proof import Gpus, Results, last_figures, run_group
+from tests.gpu.proof import Gpus, Results, last_figures, main, new_state, run_group, run_groups
 
 
 def python(code: str, name: str = "step") -> Step:
@@ -35,7 +39,7 @@ def test_a_failing_step_fails_its_group_and_the_next_step_runs(results: Results)
         python("print('broken'); raise SystemExit(3)", "first"),
         python("print('{\"rate\": 7}')", "second"),
     )
-    assert not run_group(group(*steps), Gpus([]), results)
+    assert not run_group(group(*steps), Gpus([]), results, threading.Event())
     [state] = report_of(results)
     assert state["state"] == "failed"
     first, second = state["steps"]  # type: ignore[misc]
@@ -57,7 +61,7 @@ def test_a_step_that_takes_too_long_is_ended_with_its_children(
         "time.sleep(600)\n"
     )
     began = time.monotonic()
-    assert not run_group(group(python(code), timeout_s=5.0), Gpus([]), results)
+    assert not run_group(group(python(code), timeout_s=5.0), Gpus([]), results, threading.Event())
     assert time.monotonic() - began < 60
     [state] = report_of(results)
     assert state["steps"][0]["state"] == "timeout"  # type: ignore[index]
@@ -85,15 +89,74 @@ def test_groups_have_gpus_to_themselves(results: Results) -> None:
     with gpus.take(2) as numbers:
         assert numbers == [4, 6]
     code = "import os; print('{\"seen\": \"' + os.environ['CUDA_VISIBLE_DEVICES'] + '\"}')"
-    assert run_group(group(python(code), gpus=2), gpus, results)
+    assert run_group(group(python(code), gpus=2), gpus, results, threading.Event())
     assert report_of(results)[0]["steps"][0]["figures"] == {"seen": "4,6"}  # type: ignore[index]
 
 
 def test_more_gpus_than_there_are_is_told(results: Results) -> None:
-    assert not run_group(group(python("pass"), gpus=3), Gpus([0, 1]), results)
+    assert not run_group(group(python("pass"), gpus=3), Gpus([0, 1]), results, threading.Event())
     assert "3 GPUs are needed" in (results.folder / "report.txt").read_text()
 
 
 def test_figures_are_the_last_line_of_json() -> None:
     assert last_figures('{"a": 1}\nwords\n{"a": 2}\n{broken}\nwords') == {"a": 2}
     assert last_figures("none {}") is None
+
+
+def test_an_interrupt_ends_the_step_that_runs_and_no_other_begins(results: Results) -> None:
+    steps = (python("import time; time.sleep(600)", "first"), python("pass", "second"))
+
+    def interrupt() -> None:
+        while not any(state["steps"] for state in results.read()):
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_groups([group(*steps)], [], results)
+    assert time.monotonic() - began < 60
+    [state] = report_of(results)
+    assert state["state"] == "failed"
+    assert [step["state"] for step in state["steps"]] == ["interrupted"]  # type: ignore[attr-defined]
+
+
+def test_a_group_whose_runner_was_killed_is_not_waited_for(results: Results) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    results.write(new_state(group()) | {"pid": gone.pid})
+    [state] = results.read()
+    assert state["state"] == "killed"
+    assert state["ended"] == state["told"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--gpus", "first", "imports"], 2, "argument --gpus: invalid"),
+        (["wait", "long"], 1, "error: wait takes a number of seconds, not long"),
+        (["none"], 1, "error: no group none: there are imports, "),
+        (["report"], 0, "nothing has run yet"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.sh", *words])
+    monkeypatch.setenv("EAGLE3_RESULTS", str(tmp_path))
+    monkeypatch.setattr("tests.gpu.proof.groups", lambda: {"imports": group(), "others": group()})
+    found: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        found = end.code
+    told = capsys.readouterr()
+    # A text in the place of a code is told on stderr, and the code is 1.
+    said = told.out + told.err + (found if isinstance(found, str) else "")
+    assert message in said
+    assert (1 if isinstance(found, str) else found) == code
