@@ -48,8 +48,8 @@ class Loop:
         self._log = log
         self._processes = processes
         self._following = following
-        # The newest checkpoint's step.
-        self._saved = state.step or None
+        # What the newest checkpoint holds.
+        self._saved = state if state.step else None
         self._norm = torch.zeros(())
         self._last_scheduled = 0.0
         self._has_stepped = False
@@ -72,7 +72,7 @@ class Loop:
             ) from None
 
     def _run(self) -> None:
-        if self._state.step == 0 and self._plan.validation.ids:
+        if self._state.step == 0 and self._validation_is_due:
             with self._compiling("before the first step"):
                 self._validate(0.0)
         samples = self._following.samples if self._following else self._plan.training
@@ -82,6 +82,7 @@ class Loop:
                 for data in loader.steps(self._own_batches(stop)):
                     if data is None:
                         self._save(loader.waited)
+                        self._meter.restart(loader.waited)
                     else:
                         self._step(data, loader, stop)
             except StalledError:
@@ -89,9 +90,14 @@ class Loop:
                 raise
             except StoppedWaitingError:
                 self._stop(loader, stop)
-            if self._saved != self._state.step:
+            # A checkpoint of this step may be there without: waiting for samples ended in one.
+            if self._validation_is_due:
                 self._validate(loader.waited)
             self._save(loader.waited)
+
+    @property
+    def _validation_is_due(self) -> bool:
+        return bool(self._plan.validation.ids) and self._state.acceptance is None
 
     def _step(self, data: StepBatches, loader: BatchLoader, stop: StopRequest) -> None:
         """One step, and what is due after it."""
@@ -222,12 +228,12 @@ class Loop:
     def _save(self, waited: float) -> None:
         """Saves what is new, its metrics first, and lets go of the samples behind it."""
         self._write_rest(waited)
-        if self._saved != self._state.step:
+        if self._saved != self._state:
             run, groups = self._plan.config.run, self._trainer.state()
             if self._processes.is_first:
                 save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
             self._processes.wait()
-            self._saved = self._state.step
+            self._saved = self._state
         if self._following:
             self._following.let_go(self._state.step)
 
