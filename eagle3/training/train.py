@@ -46,17 +46,18 @@ class TrainReport:
     """What lies in `out` now.
 
     `draft` is the exported folder, None without export; it holds the weights after `step` steps,
-    the best of the checkpoints. `before` and `after` are simulated acceptance lengths, of the
-    first record and of that checkpoint, on held-out samples (`validated`) or, where none are held
-    out, on those trained on. `tokens_per_s` and `waited` are means over this folder's records.
+    the best of the checkpoints. `before` and `after` are simulated acceptance lengths: of the
+    untrained draft and of that checkpoint, on held-out samples (`validated`); or, where none are
+    held out, in the first and the last record, on the samples trained on. They are None where their
+    records are lost. `tokens_per_s` and `waited` are means over this folder's records.
     """
 
     out: Path
     draft: Path | None
     steps: int
     step: int
-    before: float
-    after: float
+    before: float | None
+    after: float | None
     validated: bool
     tokens_per_s: float
     waited: float
@@ -155,11 +156,10 @@ def _make_folder(out: Path, config: TrainConfig) -> None:
 
 def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:
     records = read_records(out / METRICS)
-    checkpoint = best_checkpoint(out) or newest_checkpoint(out)
     newest = newest_checkpoint(out)
-    assert checkpoint is not None, "the last step is saved"
-    assert newest is not None
-    step = read_state(checkpoint).step
+    assert newest is not None, "the last step is saved"
+    checkpoint = best_checkpoint(out) or newest
+    state = read_state(checkpoint)
     validated = bool(plan.validation.ids)
     kind = "validation" if validated else "train"
     lengths = {r["step"]: r["acceptance_length"] for r in records if r["kind"] == kind}
@@ -168,9 +168,9 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
         out=out,
         draft=out / DRAFT if plan.config.run.export else None,
         steps=read_state(newest).step,
-        step=step,
-        before=lengths[min(lengths)],
-        after=lengths[step],
+        step=state.step,
+        before=lengths.get(0 if validated else min(lengths, default=0)),
+        after=state.acceptance if validated else lengths.get(state.step),
         validated=validated,
         tokens_per_s=_mean(trained, "tokens_per_s"),
         waited=_mean(trained, "waited"),
@@ -187,11 +187,14 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
 
 def summary(report: TrainReport) -> str:
     """One sentence on what the training was worth."""
-    on = "held-out samples" if report.validated else "the samples trained on"
-    return (
-        f"simulated acceptance length on {on}: {report.before:.3f} untrained, {report.after:.3f} "
-        f"after step {report.step:,} of {report.steps:,}"
-    )
+    on, first = "held-out samples", "untrained"
+    last = f"after step {report.step:,} of {report.steps:,}"
+    if not report.validated:
+        on, first = "the samples trained on", "in the first steps"
+        last = f"in the last of {report.steps:,}"
+    figures = ((report.before, first), (report.after, last))
+    said = [f"{length:.3f} {when}" for length, when in figures if length is not None]
+    return f"simulated acceptance length on {on}: {', '.join(said) or 'its records are lost'}"
 
 
 def _provenance(plan: TrainingPlan, report: TrainReport) -> Provenance:
@@ -211,4 +214,4 @@ def _origin(store: StoreReader) -> StatesOrigin:
 
 
 def _mean(records: list[dict[str, Any]], key: str) -> float:
-    return sum(record[key] for record in records) / len(records)
+    return sum(record[key] for record in records) / max(1, len(records))

@@ -14,7 +14,7 @@ from eagle3.errors import Eagle3Error, InputError, StoreError
 from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
 from eagle3.training.log import METRICS, read_records
 from eagle3.training.settings import read_settings
-from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training
+from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training, summary
 from tests.unit.training.tiny_run import (
     ALONE,
     into,
@@ -41,6 +41,8 @@ def test_a_draft_learns_and_is_exported(world: Path) -> None:
     report = run_training(tiny_config(world, max_steps=60, html=True))
     assert report is not None
     assert report.validated
+    assert report.before is not None
+    assert report.after is not None
     assert report.after > report.before + 0.5
     out = world / "out"
     assert report.draft is not None
@@ -62,6 +64,8 @@ def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
     )
     assert real is not None
     assert shuffled is not None
+    assert real.after is not None
+    assert shuffled.after is not None
     assert real.after > shuffled.after + 0.1
 
 
@@ -166,6 +170,40 @@ def test_without_validation_the_last_step_counts(world: Path) -> None:
     assert report is not None
     assert not report.validated
     assert report.step == report.steps == 12
+    # The first record is of the steps before it, not of an untrained draft.
+    records = read_records(world / "out" / METRICS)
+    first, last = (records[place]["acceptance_length"] for place in (0, -1))
+    assert summary(report) == (
+        "simulated acceptance length on the samples trained on: "
+        f"{first:.3f} in the first steps, {last:.3f} in the last of 12"
+    )
+
+
+@pytest.mark.parametrize("share", [0.2, 0])
+def test_a_finished_run_is_exported_also_where_its_records_are_lost(
+    world: Path, share: float
+) -> None:
+    config = tiny_config(world, validation_share=share, html=True)
+    first = run_training(config)
+    (world / "out" / METRICS).unlink()
+    again = run_training(config)
+    assert first is not None
+    assert again is not None
+    assert (again.step, again.before) == (first.step, None)
+    assert again.after == (first.after if share else None)
+    said = f"{again.after:.3f} after step" if share else "its records are lost"
+    assert f": {said}" in (world / "out" / REPORT).read_text()
+
+
+def test_metrics_that_cannot_be_written_are_told(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("eagle3.training.log.os.fsync", full)
+    with pytest.raises(StoreError, match=r"cannot write .*: No space left on device; "):
+        run_training(tiny_config(world))
 
 
 def test_a_validation_store_takes_the_place_of_a_share(world: Path) -> None:
