@@ -131,10 +131,13 @@ def _check_served(config: DraftConfig, target_config: dict[str, Any]) -> None:
     num_layers = target_config.get("text_config", target_config)["num_hidden_layers"]
     if len(points) != 3 or tuple(sorted(set(points))) != points:
         # vllm/model_executor/models/llama.py hands the states over in the order of the layers.
-        raise InputError(f"vLLM serves three ascending capture points, not {points}")
+        raise InputError(
+            f"vLLM serves three ascending capture points, not {points}: extract with other --layers"
+        )
     if points[0] < 1 or points[-1] > num_layers:
         raise InputError(
-            f"vLLM serves capture points 1 to {num_layers} of this target, not {points}"
+            f"vLLM serves capture points 1 to {num_layers} of this target, not {points}: extract "
+            "with other --layers"
         )
     model_type = target_config.get("model_type", "")
     if points[-1] == num_layers and model_type not in _STATE_AFTER_LAST_LAYER:

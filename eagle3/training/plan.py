@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from eagle3.draft.config import DraftConfig, draft_config_for
+from eagle3.draft.served_config import config_json
 from eagle3.draft.vocabulary import VocabularyMap, choose_vocabulary, coverage
 from eagle3.engine.architecture import read_architecture
 from eagle3.errors import InputError
@@ -128,6 +129,8 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
         vocabulary=vocabulary,
         coverage=coverage(frequencies_V, vocabulary),
     )
+    # Before the training, not after it: what vLLM could not serve.
+    config_json(plan.draft, folder)
     for length in plan.training.lengths + plan.validation.lengths:
         plan.check_length(length)
     return plan
