@@ -139,6 +139,8 @@ def _path(path: str | None) -> Any:
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     training, validation, draft = plan.training, plan.validation, plan.draft
     held_out = f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
+    if len(plan.measured.ids) < len(validation.ids):
+        held_out += f", of which a validation measures {plan.measured.tokens:,} tokens"
     if plan.follows:
         store, dataset = training.store, training.store.manifest.dataset
         progress.say(

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,10 @@ from eagle3.training.samples import SampleSet, read_validation, split_samples
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What will be trained on what. `config` is resolved: nothing in it is left open."""
+    """What will be trained on what. `config` is resolved: nothing in it is left open.
+
+    `validation` has all samples that are held out.
+    """
 
     config: TrainConfig
     model: Path
@@ -59,6 +63,17 @@ class TrainingPlan:
                 f"a sample has {length:,} tokens and a batch {self.capacity:,}; raise "
                 "--tokens-per-step, lower --batches-per-step, or give --long split"
             )
+
+    @cached_property
+    def measured(self) -> SampleSet:
+        """The samples of each validation: the first of those held out, of which at least one.
+
+        Their ids are hashes, so that the first ones are as good as drawn by lot. A twentieth of
+        millions of samples takes longer to measure than the steps between two validations.
+        """
+        ends = list(itertools.accumulate(self.validation.lengths))
+        count = bisect_right(ends, self.config.data.validation_tokens)
+        return SampleSet(self.validation.store, self.validation.ids[: max(1, count)])
 
     @cached_property
     def data_sha256(self) -> str:

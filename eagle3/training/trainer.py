@@ -85,8 +85,8 @@ class Trainer:
         return sums_NS, norm
 
     def validate(self) -> StepMetrics:
-        """The metrics of all held-out samples, with the weights that would be exported."""
-        samples, count = self._plan.validation, self._processes.count
+        """The metrics of the plan's `measured`, with the weights that would be exported."""
+        samples, count = self._plan.measured, self._processes.count
         packed = list(pack(range(len(samples.ids)), samples.lengths, self._plan.capacity))
         # Sharded weights are gathered by all together: who has no batch takes an empty one.
         packed += [()] * (-len(packed) % count)

@@ -48,6 +48,17 @@ def test_what_could_not_be_served_is_refused_before_the_training(world: Path) ->
         plan_of(world, store=str(world / "zero"))
 
 
+def test_a_validation_measures_no_more_than_it_may(world: Path) -> None:
+    whole = plan_of(world, validation_share=0.5)
+    assert whole.measured.ids == whole.validation.ids
+    limit = sum(whole.validation.lengths[:3]) + 1
+    part = plan_of(world, validation_share=0.5, validation_tokens=limit)
+    assert part.measured.ids == whole.validation.ids[:3]
+    assert part.training.ids == whole.training.ids
+    least = plan_of(world, validation_share=0.5, validation_tokens=1)
+    assert least.measured.ids == whole.validation.ids[:1]
+
+
 def test_tokens_must_be_shared_evenly(world: Path) -> None:
     with pytest.raises(InputError, match="64 is not a multiple of --batches-per-step 5"):
         plan_of(world, batches_per_step=5)

@@ -11,10 +11,13 @@ from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.errors import Eagle3Error, InputError, StoreError
+from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
 from eagle3.training.log import METRICS, read_records
 from eagle3.training.settings import read_settings
+from eagle3.training.teacher import Teacher
 from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training, summary
+from eagle3.training.trainer import Trainer
 from tests.unit.training.tiny_run import (
     ALONE,
     into,
@@ -204,6 +207,24 @@ def test_metrics_that_cannot_be_written_are_told(
     monkeypatch.setattr("eagle3.training.log.os.fsync", full)
     with pytest.raises(StoreError, match=r"cannot write .*: No space left on device; "):
         run_training(tiny_config(world))
+
+
+def test_a_validation_reads_only_what_it_measures(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = prepare_training(tiny_config(world, validation_share=0.5, validation_tokens=1), ALONE)
+    draft = new_draft(plan, weights := read_target_weights(plan.model))
+    trainer = Trainer(plan, draft, Teacher.of(weights, plan.vocabulary), ALONE)
+    read: list[str] = []
+    read_encoded = StoreReader.read_encoded
+
+    def noted(store: StoreReader, sample_id: str) -> object:
+        read.append(sample_id)
+        return read_encoded(store, sample_id)
+
+    monkeypatch.setattr(StoreReader, "read_encoded", noted)
+    trainer.validate()
+    assert read == list(plan.validation.ids[:1])
 
 
 def test_a_validation_store_takes_the_place_of_a_share(world: Path) -> None:
