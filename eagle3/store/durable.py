@@ -1,9 +1,11 @@
 """File operations that survive a kill and a power cut."""
 
 import ctypes
+import fcntl
 import os
 import shutil
-from collections.abc import Buffer
+from collections.abc import Buffer, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 PARTIAL = ".partial"
@@ -63,6 +65,24 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Keeps other processes from locking `folder`; BlockingIOError where one has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        # Some network file systems have no locks.
+        pass
+    try:
+        yield
     finally:
         os.close(descriptor)
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import fcntl
-import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,14 @@ from types import TracebackType
 import torch
 
 from eagle3.errors import StoreError
-from eagle3.store.durable import PARTIAL, link_or_copy, partial_path, sync_folder, write_file
+from eagle3.store.durable import (
+    PARTIAL,
+    link_or_copy,
+    locked,
+    partial_path,
+    sync_folder,
+    write_file,
+)
 from eagle3.store.index import IndexEntry, IndexWriter
 from eagle3.store.layout import journal_path, next_shard_number, shard_name
 from eagle3.store.leftovers import shards_in_work, whole_samples
@@ -233,17 +238,12 @@ class StoreWriter:
 
     def _lock(self, opened: contextlib.ExitStack) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        opened.callback(os.close, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            opened.enter_context(locked(self._folder))
         except BlockingIOError as error:
             raise StoreError(
                 f"another run is writing to {self._folder}; wait for it, or give another --out"
             ) from error
-        except OSError:
-            # Some network file systems have no locks.
-            return
 
     @contextmanager
     def _explained(self) -> Generator[None]:

@@ -1,5 +1,7 @@
 """The whole of a training, from the configuration to the exported draft."""
 
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from eagle3.draft.provenance import Provenance, StatesOrigin
 from eagle3.draft.target_weights import TargetWeights, read_target_weights
 from eagle3.errors import InputError, StoreError
 from eagle3.progress import Progress
-from eagle3.store.durable import sync_folder, write_file
+from eagle3.store.durable import locked, sync_folder, write_file
 from eagle3.store.manifest import MANIFEST
 from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import (
@@ -100,8 +102,19 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
         check_resumable(checkpoint, there, state)
         state = replace(there, config=plan.config)
         progress.say(f"out: going on from step {state.step:,}")
-    if processes.is_first:
-        _make_folder(out, plan.config)
+    with _own_folder(out, plan.config) if processes.is_first else nullcontext():
+        return _train(plan, state, checkpoint, processes, progress)
+
+
+def _train(
+    plan: TrainingPlan,
+    state: RunState,
+    checkpoint: Path | None,
+    processes: Processes,
+    progress: Progress,
+) -> TrainReport | None:
+    """`train_draft` from `checkpoint`, where there is one, and `state`."""
+    out = Path(plan.config.run.out)
     weights = read_target_weights(plan.model)
     draft = new_draft(plan, weights).to(processes.device)
     if plan.config.draft.fp8:
@@ -142,16 +155,29 @@ def _groups(plan: TrainingPlan) -> list[str]:
     return [WEIGHTS, OPTIMIZER] + ([MEAN] if plan.config.optimizer.ema else [])
 
 
-def _make_folder(out: Path, config: TrainConfig) -> None:
-    """Makes the output folder, or takes the one of an earlier run, and notes the configuration."""
-    try:
-        if out.exists() and not (out / CONFIG).exists() and any(out.iterdir()):
-            raise StoreError(f"{out} is not empty and holds no run; give another --out")
-        out.mkdir(parents=True, exist_ok=True)
-        write_file(out / CONFIG, write_config(config).encode())
-        sync_folder(out)
-    except OSError as error:
-        raise StoreError(f"cannot write to {out}: {error.strerror}; give another --out") from error
+@contextmanager
+def _own_folder(out: Path, config: TrainConfig) -> Generator[None]:
+    """Makes the output folder, or takes the one of an earlier run, and notes the configuration.
+
+    For as long as the context lasts no other training can have it. Raises StoreError.
+    """
+    with ExitStack() as held:
+        try:
+            if out.exists() and not (out / CONFIG).exists() and any(out.iterdir()):
+                raise StoreError(f"{out} is not empty and holds no run; give another --out")
+            out.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(out))
+            write_file(out / CONFIG, write_config(config).encode())
+            sync_folder(out)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another training is writing to {out}; wait for it, or give another --out"
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {out}: {error.strerror}; give another --out"
+            ) from error
+        yield
 
 
 def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:

@@ -11,6 +11,7 @@ from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.errors import Eagle3Error, InputError, StoreError
+from eagle3.progress import Progress
 from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
 from eagle3.training.log import METRICS, read_records
@@ -250,6 +251,17 @@ def test_a_foreign_folder_is_left_alone(world: Path) -> None:
     with pytest.raises(StoreError, match="not empty and holds no run"):
         run_training(tiny_config(world))
     assert [path.name for path in (world / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_two_trainings_do_not_write_to_one_folder(world: Path) -> None:
+    class Again(Progress):
+        def say(self, line: str) -> None:
+            if line.startswith("step 4/12"):
+                run_training(tiny_config(world))
+
+    with pytest.raises(StoreError, match="another training is writing to .*out; wait for it, or"):
+        run_training(tiny_config(world), progress=Again())
+    run_training(tiny_config(world))
 
 
 def test_states_of_other_points_are_refused(world: Path) -> None:
