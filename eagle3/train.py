@@ -94,7 +94,8 @@ def train(
             config = _read_config(config_file, flags, processes)
             progress.say(f"train: a draft from {config.data.store} into {config.run.out}")
             plan = prepare_training(config, processes, progress)
-            _announce(plan, progress)
+            with progress.reminding("packing the first epoch"):
+                _announce(plan, progress)
             if dry_run:
                 result = _describe_needs(plan, processes, as_json=as_json)
             else:

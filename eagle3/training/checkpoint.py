@@ -66,9 +66,7 @@ def save_checkpoint(
     return folder
 
 
-def _write(
-    folder: Path, state: bytes, tensors: Mapping[str, Mapping[str, torch.Tensor]]
-) -> None:
+def _write(folder: Path, state: bytes, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
     partial = partial_path(folder)
     partial.mkdir(parents=True)
     for name, group in tensors.items():

@@ -67,6 +67,10 @@ class Log:
         """Says that `what` goes on, and for how long."""
         return self._progress.waiting(what)
 
+    def reminding(self, what: str) -> AbstractContextManager[None]:
+        """Says that `what` goes on, where it takes long."""
+        return self._progress.reminding(what)
+
     def write(self, record: Record, seconds_left: float | None = None) -> None:
         self._progress.say(describe(record, self._steps, seconds_left))
         with self._explained(), self._path.open("a", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,7 +218,8 @@ class Loop:
         self._write_rest(waited)
         if not self._plan.validation.ids:
             return
-        metrics = self._trainer.validate()
+        with self._reminding("validating"):
+            metrics = self._trainer.validate()
         self._state = replace(self._state, acceptance=metrics.acceptance_length)
         if self._log is not None:
             loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
@@ -229,13 +230,17 @@ class Loop:
         """Saves what is new, its metrics first, and lets go of the samples behind it."""
         self._write_rest(waited)
         if self._saved != self._state:
-            run, groups = self._plan.config.run, self._trainer.state()
-            if self._processes.is_first:
-                save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
-            self._processes.wait()
+            with self._reminding(f"saving step {self._state.step:,}"):
+                run, groups = self._plan.config.run, self._trainer.state()
+                if self._processes.is_first:
+                    save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
+                self._processes.wait()
             self._saved = self._state
         if self._following:
             self._following.let_go(self._state.step)
+
+    def _reminding(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._log is None else self._log.reminding(what)
 
 
 class _Meter:

@@ -82,9 +82,11 @@ def prepare_training(
             "--batches-per-step a multiple"
         )
     config = replace(config, data=replace(config.data, batches_per_step=batches))
+    progress = progress or Progress()
     if config.data.follow:
-        await_store(Path(config.data.store), config.data.follow_timeout, progress or Progress())
-    return plan_training(config)
+        await_store(Path(config.data.store), config.data.follow_timeout, progress)
+    with progress.reminding("reading the store's index and counting tokens"):
+        return plan_training(config)
 
 
 def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) -> TrainReport | None:
@@ -115,7 +117,8 @@ def _train(
 ) -> TrainReport | None:
     """`train_draft` from `checkpoint`, where there is one, and `state`."""
     out = Path(plan.config.run.out)
-    weights = read_target_weights(plan.model)
+    with progress.reminding("reading the target's embeddings and head"):
+        weights = read_target_weights(plan.model)
     draft = new_draft(plan, weights).to(processes.device)
     if plan.config.draft.fp8:
         draft.multiply_in_fp8()
@@ -139,7 +142,8 @@ def _train(
         Loop(plan, trainer, state, log, processes, following).run()
     finally:
         tracker.close()
-    return _finish(plan, out, weights)
+    with progress.reminding("exporting the draft"):
+        return _finish(plan, out, weights)
 
 
 def new_draft(plan: TrainingPlan, weights: TargetWeights) -> DraftModel:

@@ -1,6 +1,8 @@
 """A whole training: what it learns, what lies in its folder, how it goes on."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,14 @@ from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_stat
 from eagle3.training.log import METRICS, read_records
 from eagle3.training.settings import read_settings
 from eagle3.training.teacher import Teacher
-from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training, summary
+from eagle3.training.train import (
+    CONFIG,
+    REPORT,
+    new_draft,
+    prepare_training,
+    summary,
+    train_draft,
+)
 from eagle3.training.trainer import Trainer
 from tests.unit.training.tiny_run import (
     ALONE,
@@ -253,13 +262,34 @@ def test_a_foreign_folder_is_left_alone(world: Path) -> None:
     assert [path.name for path in (world / "out").iterdir()] == ["thesis.tex"]
 
 
+def test_what_can_take_long_is_not_silent(world: Path) -> None:
+    told: list[str] = []
+
+    class Reminding(Progress):
+        @contextmanager
+        def reminding(self, what: str) -> Generator[None]:
+            told.append(what)
+            yield
+
+    config, progress = tiny_config(world, max_steps=1), Reminding()
+    train_draft(prepare_training(config, ALONE, progress), ALONE, progress)
+    assert told == [
+        "reading the store's index and counting tokens",
+        "reading the target's embeddings and head",
+        "validating",
+        "validating",
+        "saving step 1",
+        "exporting the draft",
+    ]
+
+
 def test_two_trainings_do_not_write_to_one_folder(world: Path) -> None:
     class Again(Progress):
         def say(self, line: str) -> None:
             if line.startswith("step 4/12"):
                 run_training(tiny_config(world))
 
-    with pytest.raises(StoreError, match="another training is writing to .*out; wait for it, or"):
+    with pytest.raises(StoreError, match=r"another training is writing to .*out; wait"):
         run_training(tiny_config(world), progress=Again())
     run_training(tiny_config(world))
 
