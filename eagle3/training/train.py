@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from eagle3.draft.export import export_draft
+from eagle3.draft.fp8 import check_fp8
 from eagle3.draft.model import DraftModel
 from eagle3.draft.provenance import Provenance, StatesOrigin
 from eagle3.draft.target_weights import TargetWeights, read_target_weights
@@ -73,8 +74,8 @@ def prepare_training(
     Writes nothing. A store that is to be followed is waited for. Raises InputError and StoreError.
     """
     check_tracker(config.run.track)
-    if config.draft.fp8 and processes.device.type == "cpu":
-        raise InputError("--fp8 needs a GPU that multiplies in fp8: Hopper or newer")
+    if config.draft.fp8:
+        check_fp8(processes.device)
     batches = config.data.batches_per_step or processes.count
     if batches % processes.count:
         raise InputError(
