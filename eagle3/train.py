@@ -166,9 +166,8 @@ def _announce(plan: "TrainingPlan", progress: Progress) -> None:
 
 def _describe_needs(plan: "TrainingPlan", processes: "Processes", *, as_json: bool) -> str:
     from eagle3.extraction.size import readable_size
-    from eagle3.training.arithmetic import expected_rate
+    from eagle3.training.arithmetic import compute_dtype, expected_rate
     from eagle3.training.memory import plan_memory, trained_parameters
-    from eagle3.training.trainer import compute_dtype
 
     dtype = compute_dtype(processes.device)
     memory = plan_memory(plan, processes.count, dtype)

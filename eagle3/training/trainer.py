@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import torch
 
 from eagle3.draft.model import DraftModel
+from eagle3.training.arithmetic import compute_dtype
 from eagle3.training.data import BatchLoader, StepBatches
 from eagle3.training.distributed import Processes
 from eagle3.training.ema import RunningMean
@@ -128,11 +129,6 @@ class Trainer:
         if self._mean is not None:
             for name, value in groups[MEAN].items():
                 self._mean.means[name].copy_(as_held(value, parameters[name]))
-
-
-def compute_dtype(device: torch.device) -> torch.dtype:
-    """bf16 on a GPU; a CPU multiplies fp32 faster."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def _whole(tensors: Mapping[str, torch.Tensor]) -> Tensors:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,17 @@ def test_a_baseline_folder_that_does_not_exist() -> None:
     result = CliRunner().invoke(bench_train, ["--baseline-site", "/nowhere"])
     assert result.exit_code == 2
     assert "no folder /nowhere" in result.stderr
+
+
+def test_it_needs_few_packages() -> None:
+    """It is run beside other releases of torch, too, on machines without this stack."""
+    program = (
+        "import sys\n"
+        "sys.modules |= dict.fromkeys(('msgspec', 'pyarrow', 'transformers', 'vllm', 'yaml'))\n"
+        "import eagle3.bench_train, eagle3.benchmark.training.report\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize(
