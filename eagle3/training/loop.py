@@ -115,8 +115,10 @@ class Loop:
         if self._state.step % run.log_every == 0:
             self._write(loader.waited)
         if self._state.step % run.checkpoint_every == 0:
+            began = time.monotonic()
             self._validate(loader.waited)
             self._save(loader.waited)
+            self._meter.pause(time.monotonic() - began)
             self._meter.restart(loader.waited)
 
     def _train(self, data: StepBatches, counted_S: torch.Tensor) -> torch.Tensor:
@@ -211,7 +213,7 @@ class Loop:
                 gradient_norm=gradient_norm,
                 **rates,
             )
-            self._log.write(record, self._meter.seconds_left(self._plan.steps - step))
+            self._log.write(record, self._meter.seconds_left(step))
 
     def _validate(self, waited: float) -> None:
         """Writes what validation says, and before it what the steps up to here have said."""
@@ -244,13 +246,19 @@ class Loop:
 
 
 class _Meter:
-    """Sums and rates between two records; what validations and checkpoints take does not count."""
+    """Sums and rates between two records; what validations and checkpoints take does not count.
+
+    It counts in the time that is left.
+    """
 
     def __init__(self, plan: TrainingPlan, processes: Processes) -> None:
         peak = peak_flops(processes.device)
         flops = flops_per_token(
             plan.draft, plan.config.unroll.unroll_steps, train_head=plan.config.draft.train_head
         )
+        self._last_step = plan.steps
+        self._checkpoint_every = plan.config.run.checkpoint_every
+        self._pause_s = 0.0
         self._mfu_of_rate = flops / (peak * processes.count) if peak else None
         self.sums_NS = torch.zeros(())
         self._seconds = 0.0  # of all steps
@@ -268,6 +276,10 @@ class _Meter:
     def leave_out(self, seconds: float) -> None:
         """Lets so much of the time since the last record not count."""
         self._began += seconds
+
+    def pause(self, seconds: float) -> None:
+        """Notes how long the last validation and its checkpoint took."""
+        self._pause_s = seconds
 
     def add(self, sums_NS: torch.Tensor, tokens: int) -> None:
         self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)
@@ -296,5 +308,9 @@ class _Meter:
         self.restart(waited)
         return rates
 
-    def seconds_left(self, steps: int) -> float:
-        return max(0, steps) * self._seconds / self._steps
+    def seconds_left(self, step: int) -> float:
+        """After step number `step`, but before the pause that may follow it."""
+        # More steps than were planned may come where a store is followed.
+        last, every = max(step, self._last_step), self._checkpoint_every
+        pauses = -(-last // every) - (step - 1) // every
+        return (last - step) * self._seconds / self._steps + pauses * self._pause_s
