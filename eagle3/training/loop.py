@@ -177,7 +177,8 @@ class Loop:
         size, first = self._plan.batches_per_step, self._state.step
         left = self._plan.steps - first
         if self._following is None:
-            stream = batches_from(self._plan, size * first)
+            with self._reminding(f"packing up to step {first:,}"):
+                stream = batches_from(self._plan, size * first)
             yield from itertools.islice(itertools.batched(stream, size, strict=False), left)
             return
         for step in self._following.steps(first, stop):

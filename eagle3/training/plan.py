@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from eagle3.store.reader import StoreReader
 from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
 from eagle3.training.order import epoch_order
-from eagle3.training.packing import pack
+from eagle3.training.packing import Packed, pack
 from eagle3.training.samples import SampleSet, read_validation, split_samples
 
 
@@ -202,7 +203,9 @@ def _frequencies(
     return counts_V
 
 
-def batches_from(plan: TrainingPlan, batch: int) -> itertools.islice:
-    """The documents of each batch of the run, from number `batch` on."""
+def batches_from(plan: TrainingPlan, batch: int) -> Iterator[Packed]:
+    """The documents of each batch of the run, from number `batch` on; packs those before, too."""
     stream = packed_documents(plan.training, plan.capacity, plan.config.run.seed)
-    return itertools.islice(stream, batch, None)
+    for _ in itertools.islice(stream, batch):
+        pass
+    return stream

@@ -65,6 +65,11 @@ def split_samples(
     if validation_store is not None:
         other = read_validation(store, validation_store)
         validation = SampleSet(other.store, sorted(set(other.ids) - set(ids)))
+        if not validation.ids:
+            raise InputError(
+                f"all samples of {validation_store} are trained on, too: give another "
+                "--validation-store, or --validation-share in its place"
+            )
         training = SampleSet(store, ids)
     else:
         held_out = {sample_id for sample_id in ids if is_validation(seed, sample_id, share)}

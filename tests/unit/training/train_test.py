@@ -243,6 +243,11 @@ def test_a_validation_store_takes_the_place_of_a_share(world: Path) -> None:
     assert (len(plan.training.ids), len(plan.validation.ids)) == (24, 3)
 
 
+def test_a_validation_store_of_samples_that_are_learnt_is_refused(world: Path) -> None:
+    with pytest.raises(InputError, match=r"all samples of .*store are trained on, too: give ano"):
+        prepare_training(tiny_config(world, validation_store=str(world / "store")), ALONE)
+
+
 def test_a_draft_begins_the_same_for_the_same_seed(world: Path) -> None:
     plan = prepare_training(tiny_config(world), ALONE)
     weights = read_target_weights(plan.model)
@@ -277,6 +282,7 @@ def test_what_can_take_long_is_not_silent(world: Path) -> None:
         "reading the store's index and counting tokens",
         "reading the target's embeddings and head",
         "validating",
+        "packing up to step 0",
         "validating",
         "saving step 1",
         "exporting the draft",
