@@ -120,11 +120,7 @@ def _train(
     out = Path(plan.config.run.out)
     with progress.reminding("reading the target's embeddings and head"):
         weights = read_target_weights(plan.model)
-    draft = new_draft(plan, weights).to(processes.device)
-    if plan.config.draft.fp8:
-        draft.multiply_in_fp8()
-    teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
-    trainer = Trainer(plan, draft, teacher, processes)
+    trainer = _new_trainer(plan, weights, processes)
     if checkpoint is not None:
         trainer.load_state({name: read_tensors(checkpoint, name) for name in _groups(plan)})
     following = None
@@ -145,6 +141,20 @@ def _train(
         tracker.close()
     with progress.reminding("exporting the draft"):
         return _finish(plan, out, weights)
+
+
+def _new_trainer(plan: TrainingPlan, weights: TargetWeights, processes: Processes) -> Trainer:
+    try:
+        draft = new_draft(plan, weights).to(processes.device)
+        if plan.config.draft.fp8:
+            draft.multiply_in_fp8()
+        teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
+        return Trainer(plan, draft, teacher, processes)
+    except torch.OutOfMemoryError:
+        raise InputError(
+            "the draft's weights do not fit into what is free of the GPU's memory: end what else "
+            "uses it, give --parallel fsdp, or lower --draft-vocab; --dry-run tells what is needed"
+        ) from None
 
 
 def new_draft(plan: TrainingPlan, weights: TargetWeights) -> DraftModel:

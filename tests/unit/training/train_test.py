@@ -289,6 +289,15 @@ def test_what_can_take_long_is_not_silent(world: Path) -> None:
     ]
 
 
+def test_a_gpu_that_is_full_is_told(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Teacher, "to", full)
+    with pytest.raises(InputError, match=r"do not fit into what is free of the GPU's memory: end"):
+        run_training(tiny_config(world))
+
+
 def test_two_trainings_do_not_write_to_one_folder(world: Path) -> None:
     class Again(Progress):
         def say(self, line: str) -> None:
