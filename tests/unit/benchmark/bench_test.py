@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,7 +86,10 @@ def test_it_needs_few_packages() -> None:
         "sys.modules |= dict.fromkeys(('msgspec', 'pyarrow', 'transformers', 'vllm', 'yaml'))\n"
         "import eagle3.bench_train, eagle3.benchmark.training.report\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr
 
 
