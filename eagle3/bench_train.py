@@ -79,6 +79,9 @@ def bench_train(
     site = user_path(baseline_site) if baseline_site else None
     if site and not site.is_dir():
         raise InputError(f"no folder {site}; --baseline-site takes one that holds speculators")
+    table = user_path(profile) if profile else None
+    if table and not table.parent.is_dir():
+        raise InputError(f"no folder {table.parent} for --profile; make it, or give another")
     with stdout_for_result_only():
         # Imported only now: --help must not wait seconds for torch.
         from eagle3.benchmark.training.report import Bench, bench
@@ -93,7 +96,7 @@ def bench_train(
                 rounds=rounds,
                 baseline=not no_baseline,
                 baseline_site=site,
-                profile=user_path(profile) if profile else None,
+                profile=table,
                 processes=processes,
                 parallel=parallel,
             )

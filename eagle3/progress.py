@@ -27,6 +27,14 @@ class Progress:
         """Says that `what` began, that it still goes on, and how long it took."""
         self.say(f"{what} ...")
         began = time.monotonic()
+        with self.reminding(what):
+            yield
+        self.say(f"{what}: done in {time.monotonic() - began:.1f} s")
+
+    @contextmanager
+    def reminding(self, what: str) -> Generator[None]:
+        """Says now and then that `what` still goes on; nothing where it does not take long."""
+        began = time.monotonic()
         done = threading.Event()
 
         def remind() -> None:
@@ -40,7 +48,6 @@ class Progress:
         finally:
             done.set()
             reminder.join()
-        self.say(f"{what}: done in {time.monotonic() - began:.1f} s")
 
     @contextmanager
     def bar(self, what: str, *, samples: int, tokens: int) -> Generator["Bar"]:

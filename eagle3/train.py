@@ -94,7 +94,8 @@ def train(
             config = _read_config(config_file, flags, processes)
             progress.say(f"train: a draft from {config.data.store} into {config.run.out}")
             plan = prepare_training(config, processes, progress)
-            _announce(plan, progress)
+            with progress.reminding("packing the first epoch"):
+                _announce(plan, progress)
             if dry_run:
                 result = _describe_needs(plan, processes, as_json=as_json)
             else:
@@ -139,6 +140,8 @@ def _path(path: str | None) -> Any:
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     training, validation, draft = plan.training, plan.validation, plan.draft
     held_out = f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
+    if len(plan.measured.ids) < len(validation.ids):
+        held_out += f", of which a validation measures {plan.measured.tokens:,} tokens"
     if plan.follows:
         store, dataset = training.store, training.store.manifest.dataset
         progress.say(
@@ -163,9 +166,8 @@ def _announce(plan: "TrainingPlan", progress: Progress) -> None:
 
 def _describe_needs(plan: "TrainingPlan", processes: "Processes", *, as_json: bool) -> str:
     from eagle3.extraction.size import readable_size
-    from eagle3.training.arithmetic import expected_rate
+    from eagle3.training.arithmetic import compute_dtype, expected_rate
     from eagle3.training.memory import plan_memory, trained_parameters
-    from eagle3.training.trainer import compute_dtype
 
     dtype = compute_dtype(processes.device)
     memory = plan_memory(plan, processes.count, dtype)

@@ -94,7 +94,8 @@ def train_peer(
 
             request = PeerRun(run=user_path(run_folder), out=user_path(out), **options)
             progress.say(f"train_peer: speculators' draft on the data of {request.run}")
-            report = train_peer_draft(request, device)
+            with progress.waiting("training it"):
+                report = train_peer_draft(request, device)
     fields = {**asdict(report), "draft": str(report.draft)}
     if as_json:
         click.echo(json.dumps(fields))

@@ -10,8 +10,17 @@ from typing import Any, cast
 
 import torch
 
+from eagle3.errors import InputError
+
+_HOPPER = (9, 0)
 _E4M3 = torch.float8_e4m3fn
 _GREATEST = torch.finfo(_E4M3).max
+
+
+def check_fp8(device: torch.device) -> None:
+    """Raises InputError where `device` cannot multiply so."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _HOPPER:
+        raise InputError("--fp8 needs a GPU that multiplies in fp8: Hopper or newer")
 
 
 def fp8_linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

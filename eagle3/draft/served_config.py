@@ -89,6 +89,8 @@ def _layer_config(config: DraftConfig) -> dict[str, Any]:
 def read_config(folder: Path) -> DraftConfig:
     """The configuration of the draft exported to `folder`; InputError where it is none."""
     path = folder / CONFIG
+    if not path.exists():
+        raise InputError(f"no draft in {folder}; train one, or give the folder of an exported one")
     exported = _read_json(path)
     if exported.get("speculators_model_type") != "eagle3":
         raise InputError(f"{path} is not of an exported EAGLE-3 draft")
@@ -111,18 +113,35 @@ def read_config(folder: Path) -> DraftConfig:
         )
     except KeyError as error:
         raise InputError(f"{path} says nothing of {error}: export the draft again") from error
+    except TypeError as error:
+        raise InputError(f"{path} is damaged ({error}): export the draft again") from error
 
 
 def target_of(folder: Path) -> Path:
-    """The folder of the target that the draft in `folder` was made for."""
-    return Path(_read_json(folder / CONFIG)["speculators_config"]["verifier"]["name_or_path"])
+    """The folder of the target that the draft in `folder` was made for.
+
+    Raises InputError where the draft names none, or the folder is gone.
+    """
+    path = folder / CONFIG
+    try:
+        target = Path(_read_json(path)["speculators_config"]["verifier"]["name_or_path"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} names no target; give its folder with --model") from error
+    if not target.is_dir():
+        raise InputError(f"the draft's target {target} is gone; give its folder with --model")
+    return target
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; complete the folder") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}; complete the folder") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{path} is not the configuration of a model; complete the folder")
+    return fields
 
 
 def _check_served(config: DraftConfig, target_config: dict[str, Any]) -> None:
@@ -131,10 +150,13 @@ def _check_served(config: DraftConfig, target_config: dict[str, Any]) -> None:
     num_layers = target_config.get("text_config", target_config)["num_hidden_layers"]
     if len(points) != 3 or tuple(sorted(set(points))) != points:
         # vllm/model_executor/models/llama.py hands the states over in the order of the layers.
-        raise InputError(f"vLLM serves three ascending capture points, not {points}")
+        raise InputError(
+            f"vLLM serves three ascending capture points, not {points}: extract with other --layers"
+        )
     if points[0] < 1 or points[-1] > num_layers:
         raise InputError(
-            f"vLLM serves capture points 1 to {num_layers} of this target, not {points}"
+            f"vLLM serves capture points 1 to {num_layers} of this target, not {points}: extract "
+            "with other --layers"
         )
     model_type = target_config.get("model_type", "")
     if points[-1] == num_layers and model_type not in _STATE_AFTER_LAST_LAYER:

@@ -91,8 +91,6 @@ def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
     """The target's folder and the draft's configuration, once they fit each other."""
     config = read_config(request.draft)
     model = request.model or target_of(request.draft)
-    if not model.is_dir():
-        raise InputError(f"the draft's target {model} is gone; give its folder with --model")
     target = read_architecture(model)
     if (target.vocab_size, target.hidden_size) != (config.vocab_size, config.hidden_size):
         raise InputError(f"{request.draft} is no draft of {model}: their sizes differ")

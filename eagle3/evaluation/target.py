@@ -22,15 +22,13 @@ class Target:
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
             layers = model.model.layers
-        except (ValueError, KeyError, OSError, AttributeError) as error:
+        except (ValueError, KeyError, OSError, AttributeError, ImportError) as error:
             reason = " ".join(str(error).split())
             raise InputError(
                 f"transformers cannot run the target in {folder} ({reason}): take --backend vllm"
             ) from error
         self._model: Any = model.to(device).eval()
         self.device = torch.device(device)
-        self.vocab_size: int = model.config.vocab_size
-        self.max_position_embeddings: int = model.config.max_position_embeddings
         self._captured: dict[int, torch.Tensor] = {}
         self._capture_points = tuple(capture_points)
         # Capture point k is what layer k - 1 gives out, before any norm.

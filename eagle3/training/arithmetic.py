@@ -21,6 +21,11 @@ _PEAKS = {
 _EFFICIENCY = 0.7
 
 
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """bf16 on a GPU; a CPU multiplies fp32 faster."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
 def peak_flops(device: torch.device) -> float | None:
     """The most FLOP/s that the device can do in bf16; None where it is not known."""
     if device.type != "cuda":

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from eagle3.errors import StoreError
-from eagle3.store.durable import partial_path, sync_folder, write_file
+from eagle3.store.durable import PARTIAL, partial_path, sync_folder, write_file
 from eagle3.training.config import TrainConfig
 
 CHECKPOINTS = "checkpoints"
@@ -45,31 +45,39 @@ def save_checkpoint(
 ) -> Path:
     """Writes a checkpoint, one file of `tensors` a name, and removes those beyond `keep`.
 
-    The best and the newest stay. Raises StoreError where the disk refuses; what was there stays.
+    The best and the newest stay. A step that is there already only takes over `state`, such as
+    what a validation has said since. Raises StoreError where the disk refuses; what was there
+    stays.
     """
     folder = out / CHECKPOINTS / f"step-{state.step:08d}"
-    partial = partial_path(folder)
+    content = (json.dumps(asdict(state), indent=2) + "\n").encode()
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, group in tensors.items():
-            path = partial / f"{name}.safetensors"
-            save_file({key: value.contiguous() for key, value in group.items()}, path)
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        write_file(partial / _STATE, (json.dumps(asdict(state), indent=2) + "\n").encode())
-        sync_folder(partial)
         if folder.exists():
-            # The same step, saved again with its validation.
-            shutil.rmtree(folder)
-        partial.rename(folder)
-        sync_folder(folder.parent)
+            write_file(folder / _STATE, content)
+            sync_folder(folder)
+        else:
+            _remove_rests(out)
+            _write(folder, content, tensors)
         _remove_old(out, keep)
     except (OSError, SafetensorError) as error:
         raise StoreError(
             f"cannot write {folder}: {error}; the checkpoint before it is whole"
         ) from error
     return folder
+
+
+def _write(folder: Path, state: bytes, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+    partial = partial_path(folder)
+    partial.mkdir(parents=True)
+    for name, group in tensors.items():
+        path = partial / f"{name}.safetensors"
+        save_file({key: value.contiguous() for key, value in group.items()}, path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    write_file(partial / _STATE, state)
+    sync_folder(partial)
+    partial.rename(folder)
+    sync_folder(folder.parent)
 
 
 def newest_checkpoint(out: Path) -> Path | None:
@@ -124,7 +132,15 @@ def _remove_old(out: Path, keep: int) -> None:
     kept = list(dict.fromkeys(ranked))[:keep]
     for folder in folders:
         if folder not in kept:
-            shutil.rmtree(folder)
+            # First it loses its name: a kill must not leave a checkpoint without its files.
+            folder.rename(partial_path(folder))
+    _remove_rests(out)
+
+
+def _remove_rests(out: Path) -> None:
+    """Removes what was not written, or not removed, to the end."""
+    for path in (out / CHECKPOINTS).glob(f"*{PARTIAL}"):
+        shutil.rmtree(path)
 
 
 def _folders(out: Path) -> list[Path]:

@@ -44,6 +44,9 @@ class DataConfig:
     validation_share: Annotated[
         Below1, Help("Share of the samples held out for validation, by seed and sample.")
     ] = 0.05
+    validation_tokens: Annotated[
+        Count, Help("Tokens of what is held out that a validation measures; all if no more.")
+    ] = 500_000
     tokens_per_step: Annotated[
         Count, Help("Tokens of an optimizer step, all processes together.")
     ] = 8192

@@ -129,8 +129,8 @@ class BatchLoader:
                 yield None
                 continue
             ahead.append([self._threads.submit(self._fill, documents) for documents in step])
-            # One more than are read at a time, so that every thread always has work.
-            if len(ahead) * len(step) > self._readers:
+            # Beside the one that is handed out, so that every thread has work while it is used.
+            if (len(ahead) - 1) * len(step) >= self._readers:
                 yield self._next(ahead.popleft())
         while ahead:
             yield self._next(ahead.popleft())

@@ -51,13 +51,12 @@ class Processes:
 def joined_processes(environment: Mapping[str, str] = os.environ) -> Generator[Processes]:
     """Joins the other processes for as long as the context lasts; alone, does nothing.
 
-    Raises InputError where a launcher names no meeting point.
+    Raises InputError where a launcher names no meeting point, or started more than there are GPUs.
     """
     part = part_of_process(environment)
-    local_rank = next((int(environment[key]) for key in _LOCAL_RANKS if environment.get(key)), 0)
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        device = torch.device("cuda", local_rank)
+        device = torch.device("cuda", _gpu(environment, torch.cuda.device_count()))
         torch.cuda.set_device(device)
     processes = Processes(part.number, part.count, device)
     if part.count == 1:
@@ -81,3 +80,17 @@ def joined_processes(environment: Mapping[str, str] = os.environ) -> Generator[P
         yield processes
     finally:
         distributed.destroy_process_group()
+
+
+def _gpu(environment: Mapping[str, str], count: int) -> int:
+    """Which of the `count` GPUs that this process sees is its own."""
+    local_rank = next((int(environment[key]) for key in _LOCAL_RANKS if environment.get(key)), 0)
+    # SLURM shows each task its own GPU alone (--gpus-per-task); torchrun shows each process all.
+    if count == 1 and not environment.get("LOCAL_RANK"):
+        return 0
+    if local_rank >= count:
+        raise InputError(
+            f"process {local_rank} of this machine has no GPU: it has {count}; start as many "
+            "processes on it as it has GPUs"
+        )
+    return local_rank

@@ -1,7 +1,9 @@
 """Metrics on the console and in metrics.jsonl, one line for every few steps."""
 
 import json
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -55,33 +57,51 @@ class Log:
 
     def begin(self, step: int | None) -> None:
         """Keeps the records up to `step`, None if the run begins: a killed one may have more."""
-        if self._path.exists():
-            records = read_records(self._path) if step is not None else []
-            kept = [record for record in records if record["step"] <= step]
-            lines = "".join(json.dumps(record) + "\n" for record in kept)
+        records = read_records(self._path) if step is not None else []
+        kept = [record for record in records if record["step"] <= step]
+        lines = "".join(json.dumps(record) + "\n" for record in kept)
+        with self._explained():
             write_file(self._path, lines.encode())
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         """Says that `what` goes on, and for how long."""
         return self._progress.waiting(what)
 
+    def reminding(self, what: str) -> AbstractContextManager[None]:
+        """Says that `what` goes on, where it takes long."""
+        return self._progress.reminding(what)
+
     def write(self, record: Record, seconds_left: float | None = None) -> None:
         self._progress.say(describe(record, self._steps, seconds_left))
-        with self._path.open("a", encoding="utf-8") as file:
+        with self._explained(), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record.fields()) + "\n")
+            file.flush()
+            # A checkpoint that outlives a power cut must find its records.
+            os.fsync(file.fileno())
         self._tracker.log(record.fields())
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._path}: {error.strerror}; the same command goes on from the "
+                "last checkpoint"
+            ) from error
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a run; a line that a kill cut short does not count."""
-    records = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            try:
-                records.append(json.loads(line))
-            except ValueError as error:
-                raise StoreError(f"{path} is damaged: {error}; remove it") from error
-    return records
+    """The records of a run, none where there is no file; a line that was cut short is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path} is damaged: {error}; remove it: the run goes on without its records"
+        ) from error
 
 
 def describe(record: Record, steps: int, seconds_left: float | None) -> str:

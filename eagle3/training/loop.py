@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,8 +48,8 @@ class Loop:
         self._log = log
         self._processes = processes
         self._following = following
-        # The newest checkpoint's step.
-        self._saved = state.step or None
+        # What the newest checkpoint holds.
+        self._saved = state if state.step else None
         self._norm = torch.zeros(())
         self._last_scheduled = 0.0
         self._has_stepped = False
@@ -72,7 +72,7 @@ class Loop:
             ) from None
 
     def _run(self) -> None:
-        if self._state.step == 0 and self._plan.validation.ids:
+        if self._state.step == 0 and self._validation_is_due:
             with self._compiling("before the first step"):
                 self._validate(0.0)
         samples = self._following.samples if self._following else self._plan.training
@@ -82,6 +82,7 @@ class Loop:
                 for data in loader.steps(self._own_batches(stop)):
                     if data is None:
                         self._save(loader.waited)
+                        self._meter.restart(loader.waited)
                     else:
                         self._step(data, loader, stop)
             except StalledError:
@@ -89,9 +90,14 @@ class Loop:
                 raise
             except StoppedWaitingError:
                 self._stop(loader, stop)
-            if self._saved != self._state.step:
+            # A checkpoint of this step may be there without: waiting for samples ended in one.
+            if self._validation_is_due:
                 self._validate(loader.waited)
             self._save(loader.waited)
+
+    @property
+    def _validation_is_due(self) -> bool:
+        return bool(self._plan.validation.ids) and self._state.acceptance is None
 
     def _step(self, data: StepBatches, loader: BatchLoader, stop: StopRequest) -> None:
         """One step, and what is due after it."""
@@ -109,8 +115,10 @@ class Loop:
         if self._state.step % run.log_every == 0:
             self._write(loader.waited)
         if self._state.step % run.checkpoint_every == 0:
+            began = time.monotonic()
             self._validate(loader.waited)
             self._save(loader.waited)
+            self._meter.pause(time.monotonic() - began)
             self._meter.restart(loader.waited)
 
     def _train(self, data: StepBatches, counted_S: torch.Tensor) -> torch.Tensor:
@@ -169,7 +177,8 @@ class Loop:
         size, first = self._plan.batches_per_step, self._state.step
         left = self._plan.steps - first
         if self._following is None:
-            stream = batches_from(self._plan, size * first)
+            with self._reminding(f"packing up to step {first:,}"):
+                stream = batches_from(self._plan, size * first)
             yield from itertools.islice(itertools.batched(stream, size, strict=False), left)
             return
         for step in self._following.steps(first, stop):
@@ -205,14 +214,15 @@ class Loop:
                 gradient_norm=gradient_norm,
                 **rates,
             )
-            self._log.write(record, self._meter.seconds_left(self._plan.steps - step))
+            self._log.write(record, self._meter.seconds_left(step))
 
     def _validate(self, waited: float) -> None:
         """Writes what validation says, and before it what the steps up to here have said."""
         self._write_rest(waited)
         if not self._plan.validation.ids:
             return
-        metrics = self._trainer.validate()
+        with self._reminding("validating"):
+            metrics = self._trainer.validate()
         self._state = replace(self._state, acceptance=metrics.acceptance_length)
         if self._log is not None:
             loss = metrics.total_loss(self._plan.config.unroll.unroll_decay)
@@ -222,24 +232,34 @@ class Loop:
     def _save(self, waited: float) -> None:
         """Saves what is new, its metrics first, and lets go of the samples behind it."""
         self._write_rest(waited)
-        if self._saved != self._state.step:
-            run, groups = self._plan.config.run, self._trainer.state()
-            if self._processes.is_first:
-                save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
-            self._processes.wait()
-            self._saved = self._state.step
+        if self._saved != self._state:
+            with self._reminding(f"saving step {self._state.step:,}"):
+                run, groups = self._plan.config.run, self._trainer.state()
+                if self._processes.is_first:
+                    save_checkpoint(Path(run.out), self._state, groups, run.keep_checkpoints)
+                self._processes.wait()
+            self._saved = self._state
         if self._following:
             self._following.let_go(self._state.step)
 
+    def _reminding(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._log is None else self._log.reminding(what)
+
 
 class _Meter:
-    """Sums and rates between two records; what validations and checkpoints take does not count."""
+    """Sums and rates between two records; what validations and checkpoints take does not count.
+
+    It counts in the time that is left.
+    """
 
     def __init__(self, plan: TrainingPlan, processes: Processes) -> None:
         peak = peak_flops(processes.device)
         flops = flops_per_token(
             plan.draft, plan.config.unroll.unroll_steps, train_head=plan.config.draft.train_head
         )
+        self._last_step = plan.steps
+        self._checkpoint_every = plan.config.run.checkpoint_every
+        self._pause_s = 0.0
         self._mfu_of_rate = flops / (peak * processes.count) if peak else None
         self.sums_NS = torch.zeros(())
         self._seconds = 0.0  # of all steps
@@ -257,6 +277,10 @@ class _Meter:
     def leave_out(self, seconds: float) -> None:
         """Lets so much of the time since the last record not count."""
         self._began += seconds
+
+    def pause(self, seconds: float) -> None:
+        """Notes how long the last validation and its checkpoint took."""
+        self._pause_s = seconds
 
     def add(self, sums_NS: torch.Tensor, tokens: int) -> None:
         self.sums_NS = sums_NS + self.sums_NS.to(sums_NS)
@@ -285,5 +309,9 @@ class _Meter:
         self.restart(waited)
         return rates
 
-    def seconds_left(self, steps: int) -> float:
-        return max(0, steps) * self._seconds / self._steps
+    def seconds_left(self, step: int) -> float:
+        """After step number `step`, but before the pause that may follow it."""
+        # More steps than were planned may come where a store is followed.
+        last, every = max(step, self._last_step), self._checkpoint_every
+        pauses = -(-last // every) - (step - 1) // every
+        return (last - step) * self._seconds / self._steps + pauses * self._pause_s

@@ -91,11 +91,12 @@ class _HeadLoss(torch.autograd.Function):
 
 
 def chunks(rows: int, logits_per_row: int) -> list[tuple[int, int]]:
-    """Begin and end of equal portions of at most LOGITS_AT_A_TIME logits, where `rows` allow."""
-    most = max(1, LOGITS_AT_A_TIME // logits_per_row)
-    # Equal, so that what is compiled for one portion serves all.
-    size = next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
-    return [(begin, begin + size) for begin in range(0, rows, size)]
+    """Begin and end of portions of at most LOGITS_AT_A_TIME logits, one row at least."""
+    fewest = -(-rows // max(1, LOGITS_AT_A_TIME // logits_per_row))
+    # Equal where twice as many suffice for that: what is compiled for one portion then serves all.
+    count = next((n for n in range(fewest, 2 * fewest) if rows % n == 0), fewest)
+    size = -(-rows // count)
+    return [(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
 
 def _grade(

@@ -2,6 +2,8 @@
 
 import hashlib
 import itertools
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import torch
 
 from eagle3.draft.config import DraftConfig, draft_config_for
+from eagle3.draft.served_config import config_json
 from eagle3.draft.vocabulary import VocabularyMap, choose_vocabulary, coverage
 from eagle3.engine.architecture import read_architecture
 from eagle3.errors import InputError
@@ -19,13 +22,16 @@ from eagle3.store.reader import StoreReader
 from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
 from eagle3.training.order import epoch_order
-from eagle3.training.packing import pack
+from eagle3.training.packing import Packed, pack
 from eagle3.training.samples import SampleSet, read_validation, split_samples
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What will be trained on what. `config` is resolved: nothing in it is left open."""
+    """What will be trained on what. `config` is resolved: nothing in it is left open.
+
+    `validation` has all samples that are held out.
+    """
 
     config: TrainConfig
     model: Path
@@ -58,6 +64,17 @@ class TrainingPlan:
                 f"a sample has {length:,} tokens and a batch {self.capacity:,}; raise "
                 "--tokens-per-step, lower --batches-per-step, or give --long split"
             )
+
+    @cached_property
+    def measured(self) -> SampleSet:
+        """The samples of each validation: the first of those held out, of which at least one.
+
+        Their ids are hashes, so that the first ones are as good as drawn by lot. A twentieth of
+        millions of samples takes longer to measure than the steps between two validations.
+        """
+        ends = list(itertools.accumulate(self.validation.lengths))
+        count = bisect_right(ends, self.config.data.validation_tokens)
+        return SampleSet(self.validation.store, self.validation.ids[: max(1, count)])
 
     @cached_property
     def data_sha256(self) -> str:
@@ -128,6 +145,8 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
         vocabulary=vocabulary,
         coverage=coverage(frequencies_V, vocabulary),
     )
+    # Before the training, not after it: what vLLM could not serve.
+    config_json(plan.draft, folder)
     for length in plan.training.lengths + plan.validation.lengths:
         plan.check_length(length)
     return plan
@@ -184,7 +203,9 @@ def _frequencies(
     return counts_V
 
 
-def batches_from(plan: TrainingPlan, batch: int) -> itertools.islice:
-    """The documents of each batch of the run, from number `batch` on."""
+def batches_from(plan: TrainingPlan, batch: int) -> Iterator[Packed]:
+    """The documents of each batch of the run, from number `batch` on; packs those before, too."""
     stream = packed_documents(plan.training, plan.capacity, plan.config.run.seed)
-    return itertools.islice(stream, batch, None)
+    for _ in itertools.islice(stream, batch):
+        pass
+    return stream

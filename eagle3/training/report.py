@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagle3.errors import StoreError
+
 _WIDTH, _HEIGHT, _MARGIN = 720, 260, 56
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#975a16", "#2c7a7b", "#4a5568")
 _KINDS = ("train", "validation")
@@ -44,17 +46,18 @@ class Curve:
 def write_report(
     path: Path, name: str, summary: str, config: str, records: Sequence[dict[str, Any]]
 ) -> None:
-    """Writes the page for the records of metrics.jsonl; `config` is YAML."""
-    acceptance = _by_kind(records, "acceptance_length", _KINDS, over="tokens")
-    charts = [draw_chart("Simulated acceptance length over tokens seen", acceptance, "tokens")]
-    charts += [draw_chart(title, curves) for title, curves in _charts(records) if curves]
+    """Writes the page for the records of metrics.jsonl; `config` is YAML. Raises StoreError."""
+    charts = [draw_chart(title, curves, over) for title, curves, over in _charts(records) if curves]
     page = _PAGE.format(
         name=html.escape(name),
         summary=html.escape(summary),
         charts="\n".join(charts),
         config=html.escape(config),
     )
-    path.write_text(page, encoding="utf-8")
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; the draft is exported") from error
 
 
 def draw_chart(title: str, curves: Sequence[Curve], over: str = "step") -> str:
@@ -98,17 +101,21 @@ def draw_chart(title: str, curves: Sequence[Curve], over: str = "step") -> str:
     )
 
 
-def _charts(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[Curve]]]:
-    return [
-        ("Loss", _by_kind(records, "loss", _KINDS)),
-        ("Validation: joint acceptance of each unrolled step", _by_step(records, "joint")),
-        (
-            "Validation: conditional acceptance of each unrolled step",
-            _by_step(records, "conditional"),
+def _charts(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[Curve], str]]:
+    acceptance = _by_kind(records, "acceptance_length", _KINDS, over="tokens")
+    over_steps = {
+        "Loss": _by_kind(records, "loss", _KINDS),
+        "Validation: joint acceptance of each unrolled step": _by_step(records, "joint"),
+        "Validation: conditional acceptance of each unrolled step": _by_step(
+            records, "conditional"
         ),
-        ("Learning rate", _by_kind(records, "learning_rate", _KINDS[:1])),
-        ("Norm of the gradient", _by_kind(records, "gradient_norm", _KINDS[:1])),
-        ("Tokens/s", _by_kind(records, "tokens_per_s", _KINDS[:1])),
+        "Learning rate": _by_kind(records, "learning_rate", _KINDS[:1]),
+        "Norm of the gradient": _by_kind(records, "gradient_norm", _KINDS[:1]),
+        "Tokens/s": _by_kind(records, "tokens_per_s", _KINDS[:1]),
+    }
+    return [
+        ("Simulated acceptance length over tokens seen", acceptance, "tokens"),
+        *((title, curves, "step") for title, curves in over_steps.items()),
     ]
 
 

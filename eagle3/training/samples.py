@@ -1,18 +1,21 @@
 """The samples to train on and those to validate with."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import batched
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from eagle3.errors import InputError
 from eagle3.preparation.split import is_validation
 from eagle3.store.reader import StoreReader
+
+# Samples whose tokens are counted at a time.
+_COUNTED_TOGETHER = 1024
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,15 @@ class SampleSet:
 
     def token_frequencies(self, vocab_size: int) -> torch.Tensor:
         """How often each token of the target's vocabulary is supervised."""
-        # A row of the vocabulary a sample would cost more than its tokens do.
-        counts = Counter[int]()
-        for sample_id in self.ids:
-            entry = self.store.entries[sample_id]
-            sample = self.store.shard(entry.shard).sample(entry.offset, entry.length)
-            counts.update(compress(sample.input_ids, sample.loss_mask))
-        counts_V = torch.zeros(vocab_size, dtype=torch.int64)
-        counts_V[list(counts)] = torch.tensor(list(counts.values()), dtype=torch.int64)
-        return counts_V
+        counts_V = np.zeros(vocab_size, dtype=np.int64)
+        # Together: a row of the vocabulary a sample would cost more than its tokens do.
+        for some in batched(self.ids, _COUNTED_TOGETHER, strict=False):
+            entries = map(self.store.entries.__getitem__, some)
+            tokens = [
+                self.store.shard(e.shard).supervised_tokens(e.offset, e.length) for e in entries
+            ]
+            counts_V += np.bincount(np.concatenate(tokens), minlength=vocab_size)
+        return torch.from_numpy(counts_V)
 
 
 def split_samples(
@@ -62,6 +65,11 @@ def split_samples(
     if validation_store is not None:
         other = read_validation(store, validation_store)
         validation = SampleSet(other.store, sorted(set(other.ids) - set(ids)))
+        if not validation.ids:
+            raise InputError(
+                f"all samples of {validation_store} are trained on, too: give another "
+                "--validation-store, or --validation-share in its place"
+            )
         training = SampleSet(store, ids)
     else:
         held_out = {sample_id for sample_id in ids if is_validation(seed, sample_id, share)}

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 import msgspec
 import yaml
@@ -36,9 +36,12 @@ def read_settings(path: Path) -> Settings:
             )
         if not isinstance(keys, dict):
             raise InputError(f"{path}: {group} must have keys below it")
-        for key in keys:
+        for key, value in keys.items():
             if key not in KEYS or KEYS[key].group != group:
                 raise InputError(f"{path}: unknown key {group}.{key}{_nearest(key, KEYS)}")
+            if isinstance(value, bool) and get_origin(KEYS[key].kind) is Literal:
+                # What is a word here, such as true, is none in YAML without quotes.
+                keys[key] = str(value).lower()
     return settings
 
 

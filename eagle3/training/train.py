@@ -1,5 +1,7 @@
 """The whole of a training, from the configuration to the exported draft."""
 
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -7,12 +9,13 @@ from typing import Any
 import torch
 
 from eagle3.draft.export import export_draft
+from eagle3.draft.fp8 import check_fp8
 from eagle3.draft.model import DraftModel
 from eagle3.draft.provenance import Provenance, StatesOrigin
 from eagle3.draft.target_weights import TargetWeights, read_target_weights
 from eagle3.errors import InputError, StoreError
 from eagle3.progress import Progress
-from eagle3.store.durable import sync_folder, write_file
+from eagle3.store.durable import locked, sync_folder, write_file
 from eagle3.store.manifest import MANIFEST
 from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import (
@@ -46,17 +49,18 @@ class TrainReport:
     """What lies in `out` now.
 
     `draft` is the exported folder, None without export; it holds the weights after `step` steps,
-    the best of the checkpoints. `before` and `after` are simulated acceptance lengths, of the
-    first record and of that checkpoint, on held-out samples (`validated`) or, where none are held
-    out, on those trained on. `tokens_per_s` and `waited` are means over this folder's records.
+    the best of the checkpoints. `before` and `after` are simulated acceptance lengths: of the
+    untrained draft and of that checkpoint, on held-out samples (`validated`); or, where none are
+    held out, in the first and the last record, on the samples trained on. They are None where their
+    records are lost. `tokens_per_s` and `waited` are means over this folder's records.
     """
 
     out: Path
     draft: Path | None
     steps: int
     step: int
-    before: float
-    after: float
+    before: float | None
+    after: float | None
     validated: bool
     tokens_per_s: float
     waited: float
@@ -70,8 +74,8 @@ def prepare_training(
     Writes nothing. A store that is to be followed is waited for. Raises InputError and StoreError.
     """
     check_tracker(config.run.track)
-    if config.draft.fp8 and processes.device.type == "cpu":
-        raise InputError("--fp8 needs a GPU that multiplies in fp8: Hopper or newer")
+    if config.draft.fp8:
+        check_fp8(processes.device)
     batches = config.data.batches_per_step or processes.count
     if batches % processes.count:
         raise InputError(
@@ -79,9 +83,11 @@ def prepare_training(
             "--batches-per-step a multiple"
         )
     config = replace(config, data=replace(config.data, batches_per_step=batches))
+    progress = progress or Progress()
     if config.data.follow:
-        await_store(Path(config.data.store), config.data.follow_timeout, progress or Progress())
-    return plan_training(config)
+        await_store(Path(config.data.store), config.data.follow_timeout, progress)
+    with progress.reminding("reading the store's index and counting tokens"):
+        return plan_training(config)
 
 
 def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) -> TrainReport | None:
@@ -99,14 +105,22 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
         check_resumable(checkpoint, there, state)
         state = replace(there, config=plan.config)
         progress.say(f"out: going on from step {state.step:,}")
-    if processes.is_first:
-        _make_folder(out, plan.config)
-    weights = read_target_weights(plan.model)
-    draft = new_draft(plan, weights).to(processes.device)
-    if plan.config.draft.fp8:
-        draft.multiply_in_fp8()
-    teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
-    trainer = Trainer(plan, draft, teacher, processes)
+    with _own_folder(out, plan.config) if processes.is_first else nullcontext():
+        return _train(plan, state, checkpoint, processes, progress)
+
+
+def _train(
+    plan: TrainingPlan,
+    state: RunState,
+    checkpoint: Path | None,
+    processes: Processes,
+    progress: Progress,
+) -> TrainReport | None:
+    """`train_draft` from `checkpoint`, where there is one, and `state`."""
+    out = Path(plan.config.run.out)
+    with progress.reminding("reading the target's embeddings and head"):
+        weights = read_target_weights(plan.model)
+    trainer = _new_trainer(plan, weights, processes)
     if checkpoint is not None:
         trainer.load_state({name: read_tensors(checkpoint, name) for name in _groups(plan)})
     following = None
@@ -125,7 +139,22 @@ def train_draft(plan: TrainingPlan, processes: Processes, progress: Progress) ->
         Loop(plan, trainer, state, log, processes, following).run()
     finally:
         tracker.close()
-    return _finish(plan, out, weights)
+    with progress.reminding("exporting the draft"):
+        return _finish(plan, out, weights)
+
+
+def _new_trainer(plan: TrainingPlan, weights: TargetWeights, processes: Processes) -> Trainer:
+    try:
+        draft = new_draft(plan, weights).to(processes.device)
+        if plan.config.draft.fp8:
+            draft.multiply_in_fp8()
+        teacher = Teacher.of(weights, plan.vocabulary).to(processes.device)
+        return Trainer(plan, draft, teacher, processes)
+    except torch.OutOfMemoryError:
+        raise InputError(
+            "the draft's weights do not fit into what is free of the GPU's memory: end what else "
+            "uses it, give --parallel fsdp, or lower --draft-vocab; --dry-run tells what is needed"
+        ) from None
 
 
 def new_draft(plan: TrainingPlan, weights: TargetWeights) -> DraftModel:
@@ -141,25 +170,37 @@ def _groups(plan: TrainingPlan) -> list[str]:
     return [WEIGHTS, OPTIMIZER] + ([MEAN] if plan.config.optimizer.ema else [])
 
 
-def _make_folder(out: Path, config: TrainConfig) -> None:
-    """Makes the output folder, or takes the one of an earlier run, and notes the configuration."""
-    try:
-        if out.exists() and not (out / CONFIG).exists() and any(out.iterdir()):
-            raise StoreError(f"{out} is not empty and holds no run; give another --out")
-        out.mkdir(parents=True, exist_ok=True)
-        write_file(out / CONFIG, write_config(config).encode())
-        sync_folder(out)
-    except OSError as error:
-        raise StoreError(f"cannot write to {out}: {error.strerror}; give another --out") from error
+@contextmanager
+def _own_folder(out: Path, config: TrainConfig) -> Generator[None]:
+    """Makes the output folder, or takes the one of an earlier run, and notes the configuration.
+
+    For as long as the context lasts no other training can have it. Raises StoreError.
+    """
+    with ExitStack() as held:
+        try:
+            if out.exists() and not (out / CONFIG).exists() and any(out.iterdir()):
+                raise StoreError(f"{out} is not empty and holds no run; give another --out")
+            out.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(out))
+            write_file(out / CONFIG, write_config(config).encode())
+            sync_folder(out)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another training is writing to {out}; wait for it, or give another --out"
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {out}: {error.strerror}; give another --out"
+            ) from error
+        yield
 
 
 def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:
     records = read_records(out / METRICS)
-    checkpoint = best_checkpoint(out) or newest_checkpoint(out)
     newest = newest_checkpoint(out)
-    assert checkpoint is not None, "the last step is saved"
-    assert newest is not None
-    step = read_state(checkpoint).step
+    assert newest is not None, "the last step is saved"
+    checkpoint = best_checkpoint(out) or newest
+    state = read_state(checkpoint)
     validated = bool(plan.validation.ids)
     kind = "validation" if validated else "train"
     lengths = {r["step"]: r["acceptance_length"] for r in records if r["kind"] == kind}
@@ -168,9 +209,9 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
         out=out,
         draft=out / DRAFT if plan.config.run.export else None,
         steps=read_state(newest).step,
-        step=step,
-        before=lengths[min(lengths)],
-        after=lengths[step],
+        step=state.step,
+        before=lengths.get(0 if validated else min(lengths, default=0)),
+        after=state.acceptance if validated else lengths.get(state.step),
         validated=validated,
         tokens_per_s=_mean(trained, "tokens_per_s"),
         waited=_mean(trained, "waited"),
@@ -187,11 +228,14 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
 
 def summary(report: TrainReport) -> str:
     """One sentence on what the training was worth."""
-    on = "held-out samples" if report.validated else "the samples trained on"
-    return (
-        f"simulated acceptance length on {on}: {report.before:.3f} untrained, {report.after:.3f} "
-        f"after step {report.step:,} of {report.steps:,}"
-    )
+    on, first = "held-out samples", "untrained"
+    last = f"after step {report.step:,} of {report.steps:,}"
+    if not report.validated:
+        on, first = "the samples trained on", "in the first steps"
+        last = f"in the last of {report.steps:,}"
+    figures = ((report.before, first), (report.after, last))
+    said = [f"{length:.3f} {when}" for length, when in figures if length is not None]
+    return f"simulated acceptance length on {on}: {', '.join(said) or 'its records are lost'}"
 
 
 def _provenance(plan: TrainingPlan, report: TrainReport) -> Provenance:
@@ -211,4 +255,4 @@ def _origin(store: StoreReader) -> StatesOrigin:
 
 
 def _mean(records: list[dict[str, Any]], key: str) -> float:
-    return sum(record[key] for record in records) / len(records)
+    return sum(record[key] for record in records) / max(1, len(records))

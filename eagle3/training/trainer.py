@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import torch
 
 from eagle3.draft.model import DraftModel
+from eagle3.training.arithmetic import compute_dtype
 from eagle3.training.data import BatchLoader, StepBatches
 from eagle3.training.distributed import Processes
 from eagle3.training.ema import RunningMean
@@ -85,8 +86,8 @@ class Trainer:
         return sums_NS, norm
 
     def validate(self) -> StepMetrics:
-        """The metrics of all held-out samples, with the weights that would be exported."""
-        samples, count = self._plan.validation, self._processes.count
+        """The metrics of the plan's `measured`, with the weights that would be exported."""
+        samples, count = self._plan.measured, self._processes.count
         packed = list(pack(range(len(samples.ids)), samples.lengths, self._plan.capacity))
         # Sharded weights are gathered by all together: who has no batch takes an empty one.
         packed += [()] * (-len(packed) % count)
@@ -128,11 +129,6 @@ class Trainer:
         if self._mean is not None:
             for name, value in groups[MEAN].items():
                 self._mean.means[name].copy_(as_held(value, parameters[name]))
-
-
-def compute_dtype(device: torch.device) -> torch.dtype:
-    """bf16 on a GPU; a CPU multiplies fp32 faster."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def _whole(tensors: Mapping[str, torch.Tensor]) -> Tensors:

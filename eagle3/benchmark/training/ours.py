@@ -9,11 +9,11 @@ from eagle3.benchmark.training.shape import BenchShape
 from eagle3.draft.model import DraftModel
 from eagle3.draft.target_weights import TargetWeights
 from eagle3.draft.vocabulary import VocabularyMap
+from eagle3.training.arithmetic import compute_dtype
 from eagle3.training.distributed import Processes
 from eagle3.training.parallel import LossModule, backward, spread
 from eagle3.training.shift import counted_rows
 from eagle3.training.teacher import Teacher
-from eagle3.training.trainer import compute_dtype
 from eagle3.training.unroll import UnrollOptions
 
 Parallel = Literal["ddp", "fsdp"]

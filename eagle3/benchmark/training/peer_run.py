@@ -59,9 +59,14 @@ def train_peer_draft(request: PeerRun, device: torch.device) -> PeerRunReport:
     path = request.run / CONFIG
     if not path.is_file():
         raise InputError(f"{request.run} is not the folder of a training: no {CONFIG} in it")
-    if request.out.exists() and any(request.out.iterdir()):
-        raise StoreError(f"{request.out} is not empty; give another --out")
-    plan = prepare_training(make_config(read_settings(path)), Processes(0, 1, device))
+    _make_folder(request.out)
+    settings = make_config(read_settings(path))
+    if settings.data.follow:
+        raise InputError(
+            f"{request.run} followed a store that grew, whose samples come in another order now; "
+            "give a training without --follow"
+        )
+    plan = prepare_training(settings, Processes(0, 1, device))
     config = plan.config
     draft_config = replace(plan.draft, norm_before_residual=request.norm_before_residual)
     recipe = PeerRecipe(
@@ -99,6 +104,16 @@ def train_peer_draft(request: PeerRun, device: torch.device) -> PeerRunReport:
         seconds=trained.seconds,
         tokens_per_s=plan.steps * config.data.tokens_per_step / trained.seconds,
     )
+
+
+def _make_folder(out: Path) -> None:
+    """Makes `out`, or raises StoreError where it is no empty folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise StoreError(f"{out} is not empty; give another --out")
+    except OSError as error:
+        raise StoreError(f"cannot write to {out}: {error.strerror}; give another --out") from error
 
 
 class _StoreSamples:

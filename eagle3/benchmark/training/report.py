@@ -12,6 +12,7 @@ from eagle3.benchmark.training.peer import measure_peer
 from eagle3.benchmark.training.processes import measure_processes
 from eagle3.benchmark.training.profile import write_profile
 from eagle3.benchmark.training.shape import BenchShape
+from eagle3.draft.fp8 import check_fp8
 from eagle3.training.arithmetic import flops_per_token, peak_flops
 from eagle3.training.distributed import Processes
 
@@ -37,8 +38,13 @@ class Bench:
 
 
 def bench(request: Bench) -> dict[str, Any]:
-    """The figures by name; `baseline` names the peer, or says why there is none."""
+    """The figures by name; `baseline` names the peer, or says why there is none.
+
+    Raises InputError where the device cannot do what is asked for.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if request.fp8:
+        check_fp8(device)
     size = request.size or ("large" if device.type == "cuda" else "small")
     chosen = {"tokens": request.tokens} if request.tokens else {}
     make = BenchShape.large if size == "large" else BenchShape.small

@@ -72,7 +72,8 @@ class BenchShape:
         What is compiled for the first must serve the second.
         """
         size = self.document_tokens
-        cuts = [[size] * (self.tokens // size), [size // 2, *_rest(self.tokens, size)]]
+        begin = min(size // 2, self.tokens)
+        cuts = [_documents(self.tokens, size), [begin, *_documents(self.tokens - begin, size)]]
         hidden_states_TLH = torch.randn(
             self.tokens, CAPTURED_POINTS, self.config.hidden_size, device=device
         ).to(torch.bfloat16)
@@ -96,7 +97,6 @@ class BenchShape:
         return batches
 
 
-def _rest(tokens: int, size: int) -> list[int]:
-    """Documents that fill what half a document has left over."""
-    left = tokens - size // 2
-    return [size] * (left // size) + ([left % size] if left % size else [])
+def _documents(rows: int, size: int) -> list[int]:
+    """The lengths of documents of `size` rows, and of the last one, which has what is left."""
+    return [min(size, rows - start) for start in range(0, rows, size)]

@@ -1,6 +1,10 @@
 """The bench of training: what it reports, and what it does without a peer."""
 
+import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +79,33 @@ def test_a_baseline_folder_that_does_not_exist() -> None:
     assert "no folder /nowhere" in result.stderr
 
 
+def test_it_needs_few_packages() -> None:
+    """It is run beside other releases of torch, too, on machines without this stack."""
+    program = (
+        "import sys\n"
+        "sys.modules |= dict.fromkeys(('msgspec', 'pyarrow', 'transformers', 'vllm', 'yaml'))\n"
+        "import eagle3.bench_train, eagle3.benchmark.training.report\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--profile", "/nowhere/profile.txt"], "no folder /nowhere for --profile"),
+        (["--fp8"], "--fp8 needs a GPU that multiplies in fp8"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(flags: list[str], message: str) -> None:
+    result = CliRunner().invoke(bench_train, ["--no-baseline", *flags])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def test_the_profile_names_what_took_the_time(tmp_path: Path) -> None:
     run("--no-baseline", "--shape", "small", "--profile", str(tmp_path / "profile.txt"))
     assert "aten::mm" in (tmp_path / "profile.txt").read_text()
@@ -85,6 +116,13 @@ def test_both_packings_fill_all_rows() -> None:
     assert equal.document_T.tolist() == [row // 8 for row in range(32)]
     assert other.document_T.tolist() == [0] * 4 + [1] * 8 + [2] * 8 + [3] * 8 + [4] * 4
     assert other.position_T.tolist()[3:6] == [3, 0, 1]
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 20, 37])
+def test_any_number_of_rows_is_filled(tokens: int) -> None:
+    for batch in dataclasses.replace(TINY, tokens=tokens).batches(CPU):
+        assert len(batch.document_T) == len(batch.position_T) == tokens
+        assert batch.document_T.tolist() == sorted(batch.document_T.tolist())
 
 
 def test_only_the_later_steps_are_timed() -> None:

@@ -70,6 +70,15 @@ def test_what_it_is_given_must_be_a_run_and_an_empty_folder(request_: PeerRun) -
     (request_.out / "thesis.tex").touch()
     with pytest.raises(StoreError, match="is not empty"):
         train_peer_draft(request_, CPU)
+    with pytest.raises(StoreError, match=r"cannot write to .*thesis.tex: File exists; give an"):
+        train_peer_draft(replace(request_, out=request_.out / "thesis.tex"), CPU)
+
+
+def test_a_run_that_followed_is_refused(request_: PeerRun) -> None:
+    config = request_.run / "config.yaml"
+    config.write_text(config.read_text().replace("follow: false", "follow: true"))
+    with pytest.raises(InputError, match="give a training without --follow"):
+        train_peer_draft(request_, CPU)
 
 
 def test_the_command_tells_what_it_made(request_: PeerRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +90,7 @@ def test_the_command_tells_what_it_made(request_: PeerRun, monkeypatch: pytest.M
     report = json.loads(result.stdout)
     assert (report["version"], report["steps"]) == ("0.3.0", 12)
     assert report["draft"] == str(request_.out / "draft")
+    assert "training it ..." in result.stderr
     again = CliRunner().invoke(train_peer, flags)
     assert again.exit_code == 4
     assert (

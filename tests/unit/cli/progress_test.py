@@ -66,6 +66,20 @@ def test_waiting_is_told_again_and_again(
     assert re.fullmatch(r"starting the target: done in \d+\.\d s", last)
 
 
+def test_a_reminder_is_for_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress().reminding("saving"):
+        pass
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_WAITING_LINES", 0.01)
+    with Progress().reminding("saving"):
+        time.sleep(0.1)
+    said = capsys.readouterr().err.splitlines()
+    assert said
+    assert all(re.fullmatch(r"saving: \d+ s", line) for line in said)
+
+
 def test_waiting_that_fails_is_not_told_as_done(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="broken"), Progress().waiting("starting"):
         raise ValueError("broken")

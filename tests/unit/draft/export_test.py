@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.draft import export
 from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
 from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin
-from eagle3.draft.served_config import target_of
+from eagle3.draft.served_config import CONFIG, target_of
 from eagle3.errors import InputError, StoreError
 from tests.unit.draft.drafts import (
     DRAFT_VOCAB_SIZE,
@@ -185,13 +185,35 @@ def test_a_failure_leaves_the_last_export(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["draft", "target"]
 
 
+def test_a_target_that_is_gone_is_told(target: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "draft"
+    export_draft(make_draft(target), folder, Provenance(target))
+    target.rename(tmp_path / "moved")
+    with pytest.raises(InputError, match="target is gone; give its folder with --model"):
+        target_of(folder)
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | {"speculators_config": None}))
+    with pytest.raises(InputError, match="names no target; give its folder with --model"):
+        target_of(folder)
+
+
 def test_what_is_no_draft_is_told(target: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"no draft in .*nothing; train one, or give"):
         load_draft(tmp_path / "nothing")
     with pytest.raises(InputError, match="not of an exported EAGLE-3 draft"):
         load_draft(target)
     folder = tmp_path / "draft"
     export_draft(make_draft(target), folder, Provenance(target))
+    whole = json.loads((folder / CONFIG).read_text())
+    for damaged, message in (
+        ([], "is not the configuration of a model"),
+        (whole | {"transformer_layer_config": []}, "is damaged"),
+        (whole | {"eagle_aux_hidden_state_layer_ids": None}, "is damaged"),
+    ):
+        (folder / CONFIG).write_text(json.dumps(damaged))
+        with pytest.raises(InputError, match=message):
+            load_draft(folder)
+    (folder / CONFIG).write_text(json.dumps(whole))
     weights = load_file(folder / WEIGHTS)
     del weights["fc.weight"]
     save_file(weights, folder / WEIGHTS)

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from eagle3.draft.config import DraftConfig
-from eagle3.draft.fp8 import fp8_linear
+from eagle3.draft.fp8 import check_fp8, fp8_linear
 from eagle3.draft.model import DraftModel
+from eagle3.errors import InputError
 
 ROWS, K, N = 32, 64, 48
 
@@ -72,3 +73,13 @@ def test_only_the_layer_multiplies_in_fp8() -> None:
         *(f"layers.0.self_attn.{name}_proj" for name in "qkvo"),
         *(f"layers.0.mlp.{name}_proj" for name in ("gate", "up", "down")),
     }
+
+
+def test_it_needs_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    check_fp8(gpu)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    for device in (gpu, torch.device("cpu")):
+        with pytest.raises(InputError, match="Hopper or newer"):
+            check_fp8(device)

@@ -80,5 +80,5 @@ def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> Non
 def test_a_draft_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     result = run("--draft", tmp_path / "nowhere", "--data", tmp_path / "data.jsonl")
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith("error: cannot read ")
+    assert result.stderr.splitlines()[-1].startswith(f"error: no draft in {tmp_path / 'nowhere'}; ")
     assert "Traceback" not in result.stderr

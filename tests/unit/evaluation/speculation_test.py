@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from eagle3.errors import InputError
 from eagle3.evaluation.drafting import Drafter
 from eagle3.evaluation.speculation import Decoding, generate
 from eagle3.evaluation.target import Target
@@ -157,3 +158,15 @@ def test_sampled_output_is_distributed_as_the_targets(tmp_path: Path) -> None:
         counts[generate(target, drafter, prompt, decoding).tokens] += 1
     chi_square = ((counts - SAMPLES * expected).square() / (SAMPLES * expected)).sum()
     assert chi_square < CHI_SQUARE
+
+
+@pytest.mark.parametrize("error", [ImportError("install compressed-tensors"), KeyError("kimi")])
+def test_a_target_that_transformers_cannot_run_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
+    with pytest.raises(InputError, match=r"cannot run the target in .*: take --backend vllm"):
+        Target(tmp_path, POINTS)

@@ -49,9 +49,34 @@ def test_more_are_kept_where_asked_for(tmp_path: Path) -> None:
     assert steps(tmp_path) == [1, 3, 4]
 
 
-def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
+def test_the_same_step_may_be_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 3, None)
-    assert read_state(save(tmp_path, 3, 1.5)).acceptance == 1.5
+    # Its tensors stay where they are: a kill must not find the step without them.
+    monkeypatch.delattr("eagle3.training.checkpoint.save_file")
+    folder = save(tmp_path, 3, 1.5)
+    assert read_state(folder).acceptance == 1.5
+    assert torch.equal(read_tensors(folder, "draft")["weight"], torch.tensor([3, 3]))
+
+
+def test_a_kill_while_an_old_one_is_removed_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def remove_a_part(folder: Path) -> None:
+        (folder / "state.json").unlink()
+        raise KilledError
+
+    save(tmp_path, 1, 1.1)
+    save(tmp_path, 2, 1.9)
+    with monkeypatch.context() as patch:
+        patch.setattr("eagle3.training.checkpoint.shutil.rmtree", remove_a_part)
+        with pytest.raises(KilledError):
+            save(tmp_path, 3, 1.4)
+    assert (best_checkpoint(tmp_path) or tmp_path).name == "step-00000002"
+    save(tmp_path, 4, 1.3)
+    assert steps(tmp_path) == [2, 4]
 
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:

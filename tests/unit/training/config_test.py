@@ -42,6 +42,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert make_config(read_settings(write(tmp_path, write_config(config)))) == config
 
 
+def test_a_word_may_stand_without_quotes(tmp_path: Path) -> None:
+    assert make_config(read_settings(write(tmp_path, "unroll: {feed: true}"))).unroll.feed == "true"
+    with pytest.raises(InputError, match="feed: invalid enum value 'false'"):
+        make_config(read_settings(write(tmp_path, "unroll: {feed: no}")))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,6 +1,7 @@
 """From the store to batches: which rows stand where."""
 
 import dataclasses
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from eagle3.store.row_format import FLOAT8
 from eagle3.store.writer import StoreWriter
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.data import BatchLoader, fill_batch, packed_documents
-from eagle3.training.packing import Document
+from eagle3.training.packing import Document, Packed
 from eagle3.training.parallel import add_noise, shuffle_states
 from eagle3.training.samples import SampleSet, split_samples
 from eagle3.training.shift import counted_rows
@@ -69,6 +70,23 @@ def test_batches_come_in_order_whatever_the_threads(samples: SampleSet) -> None:
         assert torch.equal(counted_S, sum_of([counted_rows(batch, 3) for batch in expected]))
         for batch, other in zip(batches, expected, strict=True):
             assert all(map(torch.equal, batch.tensors(), other.tensors()))
+
+
+@pytest.mark.parametrize(("batches", "ahead"), [(1, 4), (2, 2), (3, 2), (4, 1), (8, 1)])
+def test_while_a_step_is_used_every_thread_reads_the_next(
+    samples: SampleSet, batches: int, ahead: int
+) -> None:
+    planned = packed_documents(samples, 64, 0)
+    taken: list[int] = []
+
+    def steps() -> Iterator[list[Packed]]:
+        for number in range(8):
+            taken.append(number)
+            yield list(islice(planned, batches))
+
+    with BatchLoader(samples, 64, CPU, unroll_steps=3, readers=4) as loader:
+        next(loader.steps(steps()))
+    assert taken == list(range(1 + ahead))
 
 
 def sum_of(tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,31 @@ def test_what_is_validated_with_is_not_learnt(target: Path) -> None:
     assert report.validated
     assert learnt(target / "out") == [sample.id for sample in SAMPLES[8:]]
     assert not list((target / "store").glob("shard-00002*"))
+
+
+def test_the_end_is_validated_also_where_a_wait_was_the_last_to_save(target: Path) -> None:
+    *usable, unfit = SAMPLES
+    make_store(target / "held", target / "target", samples=3, seed=5)
+    manifest = make_manifest(target / "target", SAMPLES)
+    with StoreWriter(target / "store", manifest) as store:
+        commit(store, usable)
+        recipe = config(
+            target, validation_store=str(target / "held"), delete_after_use=True, follow_timeout=0.1
+        )
+        recipe = replace(recipe, run=replace(recipe.run, checkpoint_every=500))
+        with sign_of_waiting(target / "store"), pytest.raises(StalledError):
+            run_training(recipe)
+        stalled = newest_checkpoint(target / "out")
+        store.begin([unfit])
+        store.quarantine(unfit, "nan", "its states are not finite")
+        store.commit()
+    assert stalled is not None
+    assert read_state(stalled).acceptance is None
+    report = run_training(recipe)
+    assert newest_checkpoint(target / "out") == stalled
+    assert report is not None
+    assert report.step == report.steps
+    assert report.after == read_state(stalled).acceptance
 
 
 def test_what_cannot_work_is_refused(target: Path) -> None:

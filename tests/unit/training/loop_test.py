@@ -71,3 +71,23 @@ def test_a_rate_leaves_out_what_compiling_takes(
     assert (
         f"{'0:02' if log_every == 1 else '0:01'} left" in said.partition(f"step {log_every}/4")[2]
     )
+
+
+def test_what_is_left_counts_validations_and_checkpoints(
+    tmp_path: Path,
+    clock: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    validate = Trainer.validate
+
+    def slow_validate(trainer: Trainer) -> object:
+        clock.now += 90.0
+        return validate(trainer)
+
+    monkeypatch.setattr(Trainer, "validate", slow_validate)
+    config = tiny_config(make_world(tmp_path), max_steps=12, log_every=2, checkpoint_every=4)
+    train_draft(prepare_training(config, ALONE), ALONE, Progress())
+    left = [line[-9:] for line in capsys.readouterr().err.splitlines() if line.endswith(" left")]
+    # Half a second a step; before the first pause nobody knows how long one takes.
+    assert left == ["0:05 left", "0:04 left", "3:03 left", "3:02 left", "1:31 left", "1:30 left"]

@@ -16,7 +16,14 @@ from eagle3.training.arithmetic import flops_per_token
 from eagle3.training.memory import plan_memory, trained_parameters
 from eagle3.training.plan import TrainingPlan
 from eagle3.training.train import new_draft, prepare_training
-from tests.unit.training.tiny_run import ALONE, VOCAB_SIZE, make_world, tiny_config
+from tests.unit.training.tiny_run import (
+    ALONE,
+    NUM_LAYERS,
+    VOCAB_SIZE,
+    make_store,
+    make_world,
+    tiny_config,
+)
 
 
 @pytest.fixture
@@ -33,6 +40,23 @@ def test_steps_follow_from_epochs(world: Path) -> None:
     assert plan.capacity == 64
     assert plan.batches_per_epoch * 64 >= plan.training.tokens
     assert plan.steps == round(3 * plan.batches_per_epoch / 2)
+
+
+def test_what_could_not_be_served_is_refused_before_the_training(world: Path) -> None:
+    make_store(world / "zero", world / "target", points=(0, 4, 5, NUM_LAYERS))
+    with pytest.raises(InputError, match=r"serves capture points 1 to 8 .*, not \(0, 4, 5\): ext"):
+        plan_of(world, store=str(world / "zero"))
+
+
+def test_a_validation_measures_no_more_than_it_may(world: Path) -> None:
+    whole = plan_of(world, validation_share=0.5)
+    assert whole.measured.ids == whole.validation.ids
+    limit = sum(whole.validation.lengths[:3]) + 1
+    part = plan_of(world, validation_share=0.5, validation_tokens=limit)
+    assert part.measured.ids == whole.validation.ids[:3]
+    assert part.training.ids == whole.training.ids
+    least = plan_of(world, validation_share=0.5, validation_tokens=1)
+    assert least.measured.ids == whole.validation.ids[:1]
 
 
 def test_tokens_must_be_shared_evenly(world: Path) -> None:

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from eagle3.errors import InputError
 from eagle3.store.writer import StoreWriter
@@ -97,5 +98,37 @@ def test_processes_that_cannot_meet_are_told() -> None:
     with (
         pytest.raises(InputError, match="1/2 has nowhere to meet the others: set MASTER_ADDR"),
         joined_processes({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "expected"),
+    [
+        ({}, 8, 0),
+        ({"LOCAL_RANK": "3"}, 8, 3),
+        ({"SLURM_LOCALID": "3"}, 8, 3),
+        # srun --gpus-per-task 1
+        ({"SLURM_LOCALID": "3"}, 1, 0),
+    ],
+)
+def test_each_process_has_its_own_gpu(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], gpus: int, expected: int
+) -> None:
+    taken: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    with joined_processes(environment) as processes:
+        assert taken == [processes.device] == [torch.device("cuda", expected)]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with (
+        pytest.raises(InputError, match=f"process 2 of this machine has no GPU: it has {gpus}; "),
+        joined_processes({"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2"}),
     ):
         pass

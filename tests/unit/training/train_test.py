@@ -1,6 +1,8 @@
 """A whole training: what it learns, what lies in its folder, how it goes on."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,21 @@ from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.errors import Eagle3Error, InputError, StoreError
+from eagle3.progress import Progress
+from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import CHECKPOINTS, newest_checkpoint, read_state, read_tensors
 from eagle3.training.log import METRICS, read_records
 from eagle3.training.settings import read_settings
-from eagle3.training.train import CONFIG, REPORT, new_draft, prepare_training
+from eagle3.training.teacher import Teacher
+from eagle3.training.train import (
+    CONFIG,
+    REPORT,
+    new_draft,
+    prepare_training,
+    summary,
+    train_draft,
+)
+from eagle3.training.trainer import Trainer
 from tests.unit.training.tiny_run import (
     ALONE,
     into,
@@ -41,6 +54,8 @@ def test_a_draft_learns_and_is_exported(world: Path) -> None:
     report = run_training(tiny_config(world, max_steps=60, html=True))
     assert report is not None
     assert report.validated
+    assert report.before is not None
+    assert report.after is not None
     assert report.after > report.before + 0.5
     out = world / "out"
     assert report.draft is not None
@@ -62,6 +77,8 @@ def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
     )
     assert real is not None
     assert shuffled is not None
+    assert real.after is not None
+    assert shuffled.after is not None
     assert real.after > shuffled.after + 0.1
 
 
@@ -166,12 +183,69 @@ def test_without_validation_the_last_step_counts(world: Path) -> None:
     assert report is not None
     assert not report.validated
     assert report.step == report.steps == 12
+    # The first record is of the steps before it, not of an untrained draft.
+    records = read_records(world / "out" / METRICS)
+    first, last = (records[place]["acceptance_length"] for place in (0, -1))
+    assert summary(report) == (
+        "simulated acceptance length on the samples trained on: "
+        f"{first:.3f} in the first steps, {last:.3f} in the last of 12"
+    )
+
+
+@pytest.mark.parametrize("share", [0.2, 0])
+def test_a_finished_run_is_exported_also_where_its_records_are_lost(
+    world: Path, share: float
+) -> None:
+    config = tiny_config(world, validation_share=share, html=True)
+    first = run_training(config)
+    (world / "out" / METRICS).unlink()
+    again = run_training(config)
+    assert first is not None
+    assert again is not None
+    assert (again.step, again.before) == (first.step, None)
+    assert again.after == (first.after if share else None)
+    said = f"{again.after:.3f} after step" if share else "its records are lost"
+    assert f": {said}" in (world / "out" / REPORT).read_text()
+
+
+def test_metrics_that_cannot_be_written_are_told(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("eagle3.training.log.os.fsync", full)
+    with pytest.raises(StoreError, match=r"cannot write .*: No space left on device; "):
+        run_training(tiny_config(world))
+
+
+def test_a_validation_reads_only_what_it_measures(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = prepare_training(tiny_config(world, validation_share=0.5, validation_tokens=1), ALONE)
+    draft = new_draft(plan, weights := read_target_weights(plan.model))
+    trainer = Trainer(plan, draft, Teacher.of(weights, plan.vocabulary), ALONE)
+    read: list[str] = []
+    read_encoded = StoreReader.read_encoded
+
+    def noted(store: StoreReader, sample_id: str) -> object:
+        read.append(sample_id)
+        return read_encoded(store, sample_id)
+
+    monkeypatch.setattr(StoreReader, "read_encoded", noted)
+    trainer.validate()
+    assert read == list(plan.validation.ids[:1])
 
 
 def test_a_validation_store_takes_the_place_of_a_share(world: Path) -> None:
     make_store(world / "held", world / "target", samples=3, seed=5)
     plan = prepare_training(tiny_config(world, validation_store=str(world / "held")), ALONE)
     assert (len(plan.training.ids), len(plan.validation.ids)) == (24, 3)
+
+
+def test_a_validation_store_of_samples_that_are_learnt_is_refused(world: Path) -> None:
+    with pytest.raises(InputError, match=r"all samples of .*store are trained on, too: give ano"):
+        prepare_training(tiny_config(world, validation_store=str(world / "store")), ALONE)
 
 
 def test_a_draft_begins_the_same_for_the_same_seed(world: Path) -> None:
@@ -191,6 +265,48 @@ def test_a_foreign_folder_is_left_alone(world: Path) -> None:
     with pytest.raises(StoreError, match="not empty and holds no run"):
         run_training(tiny_config(world))
     assert [path.name for path in (world / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_what_can_take_long_is_not_silent(world: Path) -> None:
+    told: list[str] = []
+
+    class Reminding(Progress):
+        @contextmanager
+        def reminding(self, what: str) -> Generator[None]:
+            told.append(what)
+            yield
+
+    config, progress = tiny_config(world, max_steps=1), Reminding()
+    train_draft(prepare_training(config, ALONE, progress), ALONE, progress)
+    assert told == [
+        "reading the store's index and counting tokens",
+        "reading the target's embeddings and head",
+        "validating",
+        "packing up to step 0",
+        "validating",
+        "saving step 1",
+        "exporting the draft",
+    ]
+
+
+def test_a_gpu_that_is_full_is_told(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Teacher, "to", full)
+    with pytest.raises(InputError, match=r"do not fit into what is free of the GPU's memory: end"):
+        run_training(tiny_config(world))
+
+
+def test_two_trainings_do_not_write_to_one_folder(world: Path) -> None:
+    class Again(Progress):
+        def say(self, line: str) -> None:
+            if line.startswith("step 4/12"):
+                run_training(tiny_config(world))
+
+    with pytest.raises(StoreError, match=r"another training is writing to .*out; wait"):
+        run_training(tiny_config(world), progress=Again())
+    run_training(tiny_config(world))
 
 
 def test_states_of_other_points_are_refused(world: Path) -> None:

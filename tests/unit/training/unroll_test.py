@@ -37,13 +37,36 @@ def test_equals_its_literal_form(feed: Feed, norm_before_residual: bool) -> None
         torch.testing.assert_close(gradient, expected[name], msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_gradients_do_not_depend_on_the_size_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows_at_a_time", "portions"), [(5, 13), (64, 2)])
+def test_gradients_do_not_depend_on_the_size_of_chunks(
+    monkeypatch: pytest.MonkeyPatch, rows_at_a_time: int, portions: int
+) -> None:
     model, batch = draft(), rows()
     whole = gradients(model, unrolled(model, batch).total)
-    monkeypatch.setattr(loss, "LOGITS_AT_A_TIME", 5 * D)
-    assert len(loss.chunks(len(batch.input_ids_T), D)) == 13
+    monkeypatch.setattr(loss, "LOGITS_AT_A_TIME", rows_at_a_time * D)
+    assert len(loss.chunks(len(batch.input_ids_T), D)) == portions
     for name, gradient in gradients(model, unrolled(model, batch).total).items():
         torch.testing.assert_close(gradient, whole[name])
+
+
+@pytest.mark.parametrize(
+    ("rows", "logits_per_row", "expected"),
+    [
+        (8192, 32000, 4096),
+        (8192, 163840, 512),
+        (10000, 32000, 2500),
+        # A prime: portions of one row would take a product of matrices each.
+        (8191, 32000, 4096),
+        (4, 2**30, 1),
+    ],
+)
+def test_portions_are_large_whatever_the_rows(
+    rows: int, logits_per_row: int, expected: int
+) -> None:
+    portions = loss.chunks(rows, logits_per_row)
+    assert [0, *(end for _, end in portions)] == [*(begin for begin, _ in portions), rows]
+    assert portions[0] == (0, expected)
+    assert expected == 1 or expected * logits_per_row <= loss.LOGITS_AT_A_TIME
 
 
 def test_a_frozen_head_stays_as_the_target_stores_it() -> None:
