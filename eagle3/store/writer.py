@@ -58,6 +58,7 @@ class StoreWriter:
             with self._explained():
                 self._lock(opened)
                 self._index = self._open_folder(opened)
+                self._number = self._first_number()
                 self._commit_leftovers()
             self._open = opened.pop_all()
         return self
@@ -147,10 +148,19 @@ class StoreWriter:
             self._commit(final, renamed)
 
     def _next_shard(self) -> Path:
-        """A name that no shard has or had. Files first: what is removed is noted before."""
+        """A name that no shard has or had."""
+        while True:
+            final = self._folder / shard_name(self._number)
+            self._number += 1
+            # Where there are no locks, a second run may take numbers, too.
+            if not final.exists() and not partial_path(final).exists():
+                return final
+
+    def _first_number(self) -> int:
+        """Looks at all shards. Files first: what is removed is noted before."""
         names = [path.name for path in self._folder.iterdir()]
         names += [entry.shard for entry in read_used(self._folder).values()]
-        return self._folder / shard_name(next_shard_number(names))
+        return next_shard_number(names)
 
     def _awaiting(self, sample: Sample) -> ShardWriter:
         for shard in tuple(self._shards):

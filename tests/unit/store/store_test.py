@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from eagle3.errors import StoreError
+from eagle3.store import writer
 from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
@@ -110,6 +111,19 @@ def test_what_is_written_counts_when_its_shard_is_committed(folder: Path) -> Non
         assert SAMPLES[2].id not in StoreReader(folder).ids
         store.commit()
         assert SAMPLES[2].id in StoreReader(folder).ids
+
+
+def test_a_shard_is_begun_without_a_look_at_all_that_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of 300 TB has 300,000 shards, and begins with one after the other."""
+    with StoreWriter(tmp_path, MANIFEST) as store, monkeypatch.context() as patched:
+        patched.setattr(writer, "next_shard_number", None)
+        for sample in SAMPLES:
+            shard = store.begin([sample])
+            store.write(sample, make_states(sample))
+            store.commit()
+    assert shard.final.name == f"shard-{len(SAMPLES) - 1:05d}.safetensors"
 
 
 def test_a_shard_with_a_sample_unwritten_is_not_committed(folder: Path) -> None:
