@@ -1,6 +1,7 @@
 """What a folder already holds of a run, found out without writing to it."""
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from eagle3.store.used import read_used
 # Begins the name of a file that only tries the folder. Where a file system cannot make one without
 # a name (FUSE, some network ones), a kill at that moment leaves it.
 _PROBE = ".eagle3-probe-"
+_LOOKS_AT_ONCE = 16
 
 
 @dataclass
@@ -76,8 +78,11 @@ def present_entries(folder: Path) -> dict[str, IndexEntry]:
     StoreError where a shard is damaged.
     """
     entries = read_index(folder)
-    shards = {entry.shard for entry in entries.values()}
-    missing = {name for name in shards if not _is_there(folder / name)}
+    shards = list(dict.fromkeys(entry.shard for entry in entries.values()))
+    # A folder on a network takes a millisecond or more for each of perhaps 300,000.
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as threads:
+        there = threads.map(_is_there, (folder / name for name in shards))
+        missing = {name for name, found in zip(shards, there, strict=True) if not found}
     used = read_used(folder)
     return {
         key: entry for key, entry in entries.items() if entry.shard not in missing or key in used

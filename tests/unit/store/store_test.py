@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from eagle3.errors import StoreError
-from eagle3.store import writer
+from eagle3.store import plan, writer
 from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
+from eagle3.store.shard import Shard
 from eagle3.store.writer import StoreWriter
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples, make_states
@@ -124,6 +126,20 @@ def test_a_shard_is_begun_without_a_look_at_all_that_were(
             store.write(sample, make_states(sample))
             store.commit()
     assert shard.final.name == f"shard-{len(SAMPLES) - 1:05d}.safetensors"
+
+
+def test_many_shards_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, those of a large store on a network took many minutes."""
+    for sample in SAMPLES:
+        extract(tmp_path, (sample,))
+    together = Barrier(len(SAMPLES), timeout=30)
+
+    def look(path: Path) -> Shard:
+        together.wait()
+        return Shard(path)
+
+    monkeypatch.setattr(plan, "Shard", look)
+    assert len(plan_store(tmp_path, MANIFEST).committed) == len(SAMPLES)
 
 
 def test_a_shard_with_a_sample_unwritten_is_not_committed(folder: Path) -> None:
