@@ -101,9 +101,7 @@ def inspect_store(request: InspectionRequest, progress: Progress) -> InspectionR
         entry=entry,
         sample=store.read(entry.id)[0] if entry and not damaged else None,
         verification=verification,
-        comparison=(
-            compare_stores(store, StoreReader(request.compare)) if request.compare else None
-        ),
+        comparison=_compare(store, request.compare, progress) if request.compare else None,
     )
 
 
@@ -111,6 +109,11 @@ def _find(store: StoreReader, wanted: str | None) -> IndexEntry | None:
     if wanted is None:
         return next(iter(store.entries.values()), None)
     return store.entries[store.find(wanted)]
+
+
+def _compare(store: StoreReader, other: Path, progress: Progress) -> Comparison:
+    with progress.waiting("comparing the stores"):
+        return compare_stores(store, StoreReader(other))
 
 
 def _verify(store: StoreReader, progress: Progress) -> Verification:

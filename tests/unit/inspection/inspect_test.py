@@ -271,10 +271,9 @@ def test_stores_that_differ_are_told_apart(desk: Desk) -> None:
     assert difference["capture_point"] == stored.CAPTURE_POINTS[1]
     assert math.isclose(difference["cosine"], -1, abs_tol=1e-6)
     assert difference["largest"] == 2 * float(stored.make_states(SAMPLES[1])[2, 1].max())
-    assert (
-        "1 samples are equal, 1 differ, 1 only here, 0 only there"
-        in desk.inspect("states", "--compare", "other").stdout
-    )
+    result = desk.inspect("states", "--compare", "other")
+    assert "1 samples are equal, 1 differ, 1 only here, 0 only there" in result.stdout
+    assert result.stderr.startswith("comparing the stores ...\n")
 
 
 def test_parts_are_joined(desk: Desk) -> None:
