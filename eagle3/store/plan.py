@@ -12,13 +12,13 @@ from eagle3.store.leftovers import shards_in_work, whole_samples
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import Part, part_folders
 from eagle3.store.quarantine import QuarantineEntry, read_quarantine
+from eagle3.store.room import LOOKS_AT_ONCE
 from eagle3.store.shard import Shard
 from eagle3.store.used import read_used
 
 # Begins the name of a file that only tries the folder. Where a file system cannot make one without
 # a name (FUSE, some network ones), a kill at that moment leaves it.
 _PROBE = ".eagle3-probe-"
-_LOOKS_AT_ONCE = 16
 
 
 @dataclass
@@ -79,8 +79,7 @@ def present_entries(folder: Path) -> dict[str, IndexEntry]:
     """
     entries = read_index(folder)
     shards = list(dict.fromkeys(entry.shard for entry in entries.values()))
-    # A folder on a network takes a millisecond or more for each of perhaps 300,000.
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as threads:
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
         there = threads.map(_is_there, (folder / name for name in shards))
         missing = {name for name, found in zip(shards, there, strict=True) if not found}
     used = read_used(folder)

@@ -14,6 +14,7 @@ from eagle3.store.index import INDEX, IndexEntry, read_index
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import part_folders
 from eagle3.store.quarantine import QUARANTINE, QuarantineEntry, read_quarantine
+from eagle3.store.room import shard_sizes
 from eagle3.store.sample import Sample
 from eagle3.store.shard import Shard
 from eagle3.store.used import USED, read_used
@@ -86,15 +87,10 @@ class StoreReader:
     @property
     def size(self) -> int:
         """Bytes of the committed samples' shards, without those that are removed meanwhile."""
-        size = 0
-        for name in self.shards:
-            try:
-                size += (self.folder / name).stat().st_size
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
-        return size
+        try:
+            return sum(shard_sizes(self.folder, self.shards).values())
+        except OSError as error:
+            raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
 
     @property
     def is_complete(self) -> bool:

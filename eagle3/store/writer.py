@@ -24,6 +24,7 @@ from eagle3.store.quarantine import (
     count_faults,
     read_quarantine,
 )
+from eagle3.store.room import shard_sizes
 from eagle3.store.sample import Sample
 from eagle3.store.shard_writer import ShardWriter, cut_partial
 from eagle3.store.used import read_used
@@ -202,7 +203,8 @@ class StoreWriter:
             partial.unlink()
 
     def _write_counts(self) -> None:
-        shards = {entry.shard: self._size(entry.shard) for entry in self._index.entries.values()}
+        names = dict.fromkeys(entry.shard for entry in self._index.entries.values())
+        shards = shard_sizes(self._folder, names)
         entries = [entry for entry in self._index.entries.values() if shards[entry.shard]]
         sizes = list(filter(None, shards.values()))
         counts = Counts(
@@ -217,13 +219,6 @@ class StoreWriter:
             counted = dataclasses.replace(manifest, counts=counts)
             write_file(self._folder / MANIFEST, counted.to_json().encode())
             sync_folder(self._folder)
-
-    def _size(self, shard: str) -> int:
-        """Bytes of the file, 0 where it was used and removed."""
-        try:
-            return (self._folder / shard).stat().st_size
-        except FileNotFoundError:
-            return 0
 
     def _open_folder(self, opened: contextlib.ExitStack) -> IndexWriter:
         folder = self._folder

@@ -142,6 +142,22 @@ def test_many_shards_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert len(plan_store(tmp_path, MANIFEST).committed) == len(SAMPLES)
 
 
+def test_many_shards_are_measured_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sample in SAMPLES:
+        extract(tmp_path, (sample,))
+    reader, sizes = StoreReader(tmp_path), [path.stat().st_size for path in tmp_path.glob("*.s*s")]
+    together = Barrier(len(SAMPLES), timeout=30)
+    stat = Path.stat
+
+    def look(path: Path, **options: Any) -> os.stat_result:
+        together.wait()
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", look)
+        assert reader.size == sum(sizes)
+
+
 def test_a_shard_with_a_sample_unwritten_is_not_committed(folder: Path) -> None:
     extra = Sample((7,), (1,))
     with StoreWriter(folder, MANIFEST) as store:
