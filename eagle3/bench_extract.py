@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from eagle3.command import Command, model_folder, run, stdout_for_result_only, user_path
-from eagle3.errors import InputError
+from eagle3.errors import InputError, StoreError
 from eagle3.extraction.options import parse_layers, parse_size, tokens_per_step_option
 from eagle3.progress import Progress
 
@@ -105,11 +105,7 @@ Exit codes:
 def bench_extract(out: str | None, as_json: bool, scoreboard: str | None, **options: Any) -> None:
     progress = Progress()
     progress.say("bench_extract: extraction against plain prefill")
-    if out is not None:
-        user_path(out).mkdir(parents=True, exist_ok=True)
-    scratch = Path(
-        tempfile.mkdtemp(prefix="eagle3-bench-", dir=None if out is None else user_path(out))
-    )
+    scratch = _make_scratch(None if out is None else user_path(out))
     try:
         with stdout_for_result_only():
             figures = _measure(scratch, progress, **options)
@@ -117,9 +113,21 @@ def bench_extract(out: str | None, as_json: bool, scoreboard: str | None, **opti
         shutil.rmtree(scratch, ignore_errors=True)
     from eagle3.benchmark.extraction import scoreboard as board
 
+    # First of all, since a scoreboard that cannot be written must not cost what was measured.
+    click.echo(board.as_json(figures) if as_json else board.as_table(figures))
     if scoreboard is not None:
         board.append(figures, user_path(scoreboard))
-    click.echo(board.as_json(figures) if as_json else board.as_table(figures))
+
+
+def _make_scratch(parent: Path | None) -> Path:
+    try:
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="eagle3-bench-", dir=parent))
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {error.filename or parent}: {error.strerror}; give another --out"
+        ) from error
 
 
 def _measure(
@@ -142,7 +150,7 @@ def _measure(
     from eagle3.benchmark.extraction.workload import Workload, write_target
     from eagle3.engine.architecture import read_architecture
     from eagle3.engine.capture_points import capture_points_from_layers, default_capture_points
-    from eagle3.engine.options import EngineOptions
+    from eagle3.engine.options import EngineOptions, check_options
 
     folder = model_folder(model) if config is None else write_target(config, scratch)
     architecture = read_architecture(folder)
@@ -168,6 +176,7 @@ def _measure(
         passes=repeat,
         scratch=scratch,
     )
+    check_options(workload.options, architecture)
     return measure(workload, names, rounds, progress)
 
 

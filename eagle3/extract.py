@@ -51,7 +51,6 @@ Exit codes:
 def extract(as_json: bool, **options: Any) -> None:
     progress = Progress()
     progress.say(f"extract: states of {options['model']} into {user_path(options['out'])}")
-    progress.say("checking the target and the data ...")
     request = make_request("extract", **options)
     with stdout_for_result_only():
         # Imported only now: the first line must not wait seconds for torch and vLLM.

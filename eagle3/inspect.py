@@ -78,7 +78,7 @@ def inspect(
             compare=user_path(compare) if compare else None,
             **options,
         )
-        report = inspect_store(request, BytesDone(Progress(), "verifying"))
+        report = inspect_store(request, Progress())
     if page:
         _write_page(report, user_path(page))
     if as_json:

@@ -6,7 +6,6 @@ interrupted.
 
 import json
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +39,11 @@ Exit codes:
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not lines of text.")
 @click.option("-v", "--verbose", is_flag=True, help="Show stack traces.")
 def preflight(as_json: bool, **options: Any) -> None:
-    began = time.monotonic()
     request = make_request("preflight", **options)
     stdout = sys.stdout
     findings: list[Finding] = []
-    with stdout_for_result_only():
+    # All of the data is read, which may take minutes.
+    with Progress().waiting("preflight"), stdout_for_result_only():
         # Imported only now: --help must not wait for what these import.
         from eagle3.checks.machine import read_machine
         from eagle3.checks.run import run_checks
@@ -60,7 +59,6 @@ def preflight(as_json: bool, **options: Any) -> None:
         click.echo(json.dumps({"ok": not failed, "findings": [asdict(f) for f in findings]}))
     if failed:
         raise InputError(f"{failed} of {len(findings)} findings would stop the target")
-    Progress().say(f"preflight: done in {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,10 @@ def check_devices(situation: Situation) -> Iterator[Finding]:
         for gpu in gpus
     )
     found = f"{len(gpus)} GPUs: {', '.join(kinds)}; {memory}"
-    if ranks > len(gpus):
+    if not gpus:
+        fix = "let the command see one (CUDA_VISIBLE_DEVICES), or take the CPU stack"
+        yield Finding("devices", "fail", "no GPU can be seen", fix)
+    elif ranks > len(gpus):
         fix = f"give --tp {len(gpus)}, or more GPUs (CUDA_VISIBLE_DEVICES)"
         yield Finding("devices", "fail", f"{len(gpus)} GPUs for --tp {ranks}", fix)
     elif any(gpu.capability < _OLDEST_CAPABILITY for gpu in gpus[:ranks]):

@@ -43,7 +43,7 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    """This machine. Raises InputError where the stack needs a GPU driver and there is none."""
+    """This machine. Raises InputError where the stack needs a GPU driver that does not answer."""
     cores = len(physical_cores(os.sched_getaffinity(0)))
     memory = total_memory(), available_memory()
     if runs_on_cpu():
@@ -67,6 +67,11 @@ def read_machine() -> Machine:
             driver_cuda=(cuda // 1000, cuda % 1000 // 10),
             libraries=tuple((name, _gpu_code(path)) for name, path in gpu_libraries().items()),
         )
+    except nvml.NVMLError as error:
+        raise InputError(
+            f"the GPU driver does not tell what the checks look at ({error}); see nvidia-smi, or "
+            "extract with --no-preflight"
+        ) from error
     finally:
         nvml.nvmlShutdown()
 
@@ -75,13 +80,20 @@ def _visible_gpus(nvml: Any) -> list[Any]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    return [
-        nvml.nvmlDeviceGetHandleByIndex(int(name))
-        if name.isdigit()
-        else nvml.nvmlDeviceGetHandleByUUID(name)
-        for name in visible.split(",")
-        if name
-    ]
+    names = map(str.strip, visible.split(","))
+    return [_handle(nvml, name) for name in names if name]
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    try:
+        if name.isdigit():
+            return nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return nvml.nvmlDeviceGetHandleByUUID(name)
+    except nvml.NVMLError as error:
+        raise InputError(
+            f"CUDA_VISIBLE_DEVICES names {name}, which the driver does not know ({error}); give "
+            "numbers or whole UUIDs, as `nvidia-smi -L` lists them"
+        ) from error
 
 
 def _read_gpu(nvml: Any, handle: Any) -> Gpu:

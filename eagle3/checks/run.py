@@ -43,7 +43,8 @@ _SHOWN_BY_THE_PLAN = {"tokenizer", "disk"}
 def run_checks(situation: Situation, *, without: Collection[str] = ()) -> Iterator[Finding]:
     """Yields the findings of all checks as they come, whatever some of them find.
 
-    What a check cannot be made without is one finding, the first time that it is missing.
+    What a check cannot be made without is one finding, the first time that it is missing. A
+    config.json that a check does not understand is no reason why vLLM should not.
     """
     told: dict[str, str] = {}
     for name, check in _CHECKS.items():
@@ -60,6 +61,9 @@ def run_checks(situation: Situation, *, without: Collection[str] = ()) -> Iterat
             told[message] = name
             found, _, fix = message.rpartition("; ")
             yield Finding(name, "fail", found or fix, fix if found else "")
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            found = f"could not be checked ({type(error).__name__}: {error})"
+            yield Finding(name, "warn", found, "see whether the target's config.json is right")
 
 
 def check_before_the_load(

@@ -53,12 +53,15 @@ def read_architecture(model: Path) -> TargetArchitecture:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise InputError(f"{path} has no model_type")
+    positions = text_config.get("max_position_embeddings")
     return TargetArchitecture(
         model_type=model_type,
         num_layers=_positive(text_config, "num_hidden_layers", path),
         hidden_size=_positive(text_config, "hidden_size", path),
         vocab_size=_positive(text_config, "vocab_size", path),
-        max_position_embeddings=text_config.get("max_position_embeddings"),
+        max_position_embeddings=(
+            None if positions is None else _positive(text_config, "max_position_embeddings", path)
+        ),
         dtype=_dtype(text_config) or _dtype(config),
         latent_attention=text_config.get("kv_lora_rank") is not None,
         modality=_MODALITIES.get(model_type),

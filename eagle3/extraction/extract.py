@@ -1,7 +1,7 @@
 """The whole of an extraction, from what the user asks to the report."""
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +50,8 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
     Raises InputError, EngineError or StoreError; nothing is written before the target runs.
     """
     check_budget(request)
-    plan = plan_extraction(request)
+    with progress.waiting("checking the target and the data"):
+        plan = plan_extraction(request)
     _announce(plan, request, progress)
     if plan.missing and request.preflight:
         check_before_the_load(request, plan, progress)
@@ -88,7 +89,10 @@ def _finish(plan: ExtractionPlan) -> None:
 def _tell_what_is_safe(
     plan: ExtractionPlan, request: ExtractionRequest, progress: Progress
 ) -> None:
-    if (plan.store / MANIFEST).exists():
+    # Whatever is wrong with the folder now, the first error is the one to tell.
+    with suppress(Eagle3Error):
+        if not (plan.store / MANIFEST).exists():
+            return
         store = StoreReader(request.out)
         committed = len(store.ids) + len(store.used)
         progress.say(

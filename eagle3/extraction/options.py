@@ -124,7 +124,13 @@ _OPTIONS = (
         show_default="all",
         help="Read only so many samples of the data.",
     ),
-    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the target."),
+    click.option(
+        "--seed",
+        # NumPy's, and vLLM's, largest.
+        type=click.IntRange(min=0, max=2**32 - 1),
+        default=0,
+        help="Seed of the target.",
+    ),
     click.option(
         "--gpu-memory-utilization",
         type=click.FloatRange(min=0, max=1, min_open=True),

@@ -43,31 +43,35 @@ def read_samples(
     """
     samples: list[Sample] = []
     places: dict[str, str] = {}
-    duplicates = 0
-    too_long: list[TokenSequence] = []
+    duplicates = too_long = 0
+    longest: TokenSequence | None = None
+    # Each token once: numbers of their own would take most of the memory of a large dataset.
+    tokens = tuple(range(vocab_size))
     for sequence in _read_sequences(data, model, limit, trust_remote_code):
         _check_vocabulary(sequence, vocab_size)
         if len(sequence.input_ids) > max_model_len:
-            too_long.append(sequence)
+            too_long += 1
+            if longest is None or len(sequence.input_ids) > len(longest.input_ids):
+                longest = sequence
             if not truncate:
                 continue
             sequence = _truncate(sequence, max_model_len)
-        sample = Sample(sequence.input_ids, sequence.loss_mask)
+        input_ids = tuple(tokens[token] for token in sequence.input_ids)
+        sample = Sample(input_ids, sequence.loss_mask)
         if sample.id in places:
             duplicates += 1
         else:
             places[sample.id] = sequence.place
             samples.append(sample)
-    if too_long and not truncate:
-        longest = max(too_long, key=lambda sequence: len(sequence.input_ids))
+    if longest is not None and not truncate:
         raise InputError(
             f"{longest.place}: {len(longest.input_ids):,} tokens, but --max-model-len is "
-            f"{max_model_len:,} (samples too long: {len(too_long):,}, of which this is the "
+            f"{max_model_len:,} (samples too long: {too_long:,}, of which this is the "
             "longest); raise it, or cut them with --truncate"
         )
     if not samples:
         raise InputError(f"no samples in {data}; give a JSONL file with --data")
-    return PlannedSamples(tuple(samples), places, duplicates, len(too_long))
+    return PlannedSamples(tuple(samples), places, duplicates, too_long)
 
 
 def _read_sequences(

@@ -4,8 +4,11 @@ A draft trained on zeros, NaN or another token's rows shows a falling loss and a
 the cause is found weeks later; so such states are never stored.
 """
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -104,19 +107,20 @@ def _duplicated_rows(
 ) -> list[torch.Tensor]:
     """For each sample, a bool [T, L]: the row equals one of another token in the batch."""
     lengths = [len(tokens) for tokens in token_ids]
+    starts = list(accumulate(lengths, initial=0))
     tokens_T = torch.tensor([token for tokens in token_ids for token in tokens])
     # Equal rows begin with equal values: four of them, taken as one number, sort out the rest.
     beginnings_TL = torch.cat([_beginnings(hidden_states_TLH) for hidden_states_TLH in states])
     duplicated_TL = torch.zeros_like(beginnings_TL, dtype=torch.bool)
     for layer in range(beginnings_TL.shape[1]):
         for rows in _suspects(beginnings_TL[:, layer], tokens_T):
-            contents = [_row(states, lengths, row, layer) for row in rows]
-            for one, row in enumerate(rows):
-                for other in range(one):
-                    if tokens_T[row] != tokens_T[rows[other]] and torch.equal(
-                        contents[one], contents[other]
-                    ):
-                        duplicated_TL[row, layer] = duplicated_TL[rows[other], layer] = True
+            # By content, not in pairs: all rows of a broken target are suspects.
+            alike: defaultdict[bytes, list[int]] = defaultdict(list)
+            for row in rows:
+                sample = bisect_right(starts, row) - 1
+                alike[_bytes_of(states[sample][row - starts[sample], layer])].append(row)
+            for equal in alike.values():
+                duplicated_TL[equal, layer] = bool((tokens_T[equal] != tokens_T[equal[0]]).any())
     return list(duplicated_TL.split(lengths))
 
 
@@ -135,14 +139,13 @@ def _suspects(beginnings_T: torch.Tensor, tokens_T: torch.Tensor) -> list[list[i
         0, group_T, tokens_T, "amax", include_self=False
     )
     mixed = (lowest != highest).nonzero().flatten().tolist()
-    return [(group_T == group).nonzero().flatten().tolist() for group in mixed]
+    if not mixed:
+        return []
+    # All rows, group by group: a search for each group would read all rows each time.
+    order_T = group_T.argsort()
+    ends = [0, *group_T.bincount().cumsum(0).tolist()]
+    return [order_T[ends[group] : ends[group + 1]].tolist() for group in mixed]
 
 
-def _row(
-    states: Sequence[torch.Tensor], lengths: Sequence[int], row: int, layer: int
-) -> torch.Tensor:
-    for hidden_states_TLH, length in zip(states, lengths, strict=True):
-        if row < length:
-            return hidden_states_TLH[row, layer]
-        row -= length
-    raise IndexError(row)
+def _bytes_of(row_H: torch.Tensor) -> bytes:
+    return row_H.contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,18 +1,19 @@
 """Everything that one call of inspect finds out."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3.inspection.compare import Comparison, compare_stores
 from eagle3.inspection.histogram import Histogram, make_histogram
 from eagle3.inspection.statistics import PointStatistics, choose_samples, measure_points
+from eagle3.progress import BytesDone, Progress
 from eagle3.store.index import IndexEntry
 from eagle3.store.manifest import Manifest
 from eagle3.store.merge import merge_parts
 from eagle3.store.quarantine import count_faults
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import width
 from eagle3.store.sample import Sample
 from eagle3.store.verify import verify_store
 
@@ -68,18 +69,19 @@ class InspectionReport:
     comparison: Comparison | None
 
 
-def inspect_store(
-    request: InspectionRequest, on_bytes: Callable[[int, int], None]
-) -> InspectionReport:
-    """Reads, and with `merge` joins, the store. `on_bytes` is told bytes verified, of how many.
+def inspect_store(request: InspectionRequest, progress: Progress) -> InspectionReport:
+    """Reads, and with `merge` joins, the store.
 
     Raises StoreError where there is no such store, sample or other store, and where a sample
     that is to be shown is damaged; damage that `verify` finds is in the report.
     """
-    merged_parts = merge_parts(request.folder) if request.merge else 0
+    merged_parts = 0
+    if request.merge:
+        with progress.waiting("joining the parts"):
+            merged_parts = merge_parts(request.folder)
     store = StoreReader(request.folder)
     entry = _find(store, request.find)
-    verification = _verify(store, on_bytes) if request.verify else None
+    verification = _verify(store, progress) if request.verify else None
     damaged = bool(verification and verification.damages)
     ids = [entry.id] if request.find and entry else choose_samples(store, request.max_tokens)
     return InspectionReport(
@@ -99,9 +101,7 @@ def inspect_store(
         entry=entry,
         sample=store.read(entry.id)[0] if entry and not damaged else None,
         verification=verification,
-        comparison=(
-            compare_stores(store, StoreReader(request.compare)) if request.compare else None
-        ),
+        comparison=_compare(store, request.compare, progress) if request.compare else None,
     )
 
 
@@ -111,10 +111,18 @@ def _find(store: StoreReader, wanted: str | None) -> IndexEntry | None:
     return store.entries[store.find(wanted)]
 
 
-def _verify(store: StoreReader, on_bytes: Callable[[int, int], None]) -> Verification:
-    row_bytes = len(store.manifest.capture_points) * store.manifest.hidden_size * 2
+def _compare(store: StoreReader, other: Path, progress: Progress) -> Comparison:
+    with progress.waiting("comparing the stores"):
+        return compare_stores(store, StoreReader(other))
+
+
+def _verify(store: StoreReader, progress: Progress) -> Verification:
+    manifest = store.manifest
+    row_bytes = len(manifest.capture_points) * width(manifest.dtype, manifest.hidden_size)
     total = store.tokens * row_bytes
     done = 0
+    # Made here, so that the rate is that of verifying alone.
+    on_bytes = BytesDone(progress, "verifying")
 
     def advance(size: int) -> None:
         nonlocal done

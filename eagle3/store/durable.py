@@ -7,8 +7,10 @@ import shutil
 from collections.abc import Buffer, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 PARTIAL = ".partial"
+_BLOCK_BYTES = 64 * 1024
 
 # linux/fs.h: begin to write pages that are dirty, and do not wait for the end.
 _SYNC_FILE_RANGE_WRITE = 2
@@ -34,13 +36,24 @@ def write_file(path: Path, content: bytes) -> None:
 def append_lines(path: Path, lines: bytes) -> None:
     """Appends whole lines, and makes them last; `sync_folder` makes a new file last."""
     with path.open("a+b") as file:
-        file.seek(0)
-        content = file.read()
         # What a kill left of a line would swallow the next one.
-        file.truncate(content.rfind(b"\n") + 1)
+        file.truncate(_end_of_last_line(file))
         file.write(lines)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _end_of_last_line(file: BinaryIO) -> int:
+    """Where a file's last whole line ends; looks at no more than what follows it."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
 
 
 def write_at(descriptor: int, content: Buffer, position: int) -> None:

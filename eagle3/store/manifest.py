@@ -112,9 +112,11 @@ def read_manifest(folder: Path) -> Manifest:
             counts=Counts(**counts) if counts is not None else None,
             **fields,
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(f"{folder} holds no states: there is no {MANIFEST}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged ({error}); extract into another folder") from error
 
 

@@ -55,8 +55,8 @@ def pack_store(store: Path, folder: Path, on_bytes: OnBytes) -> None:
 
 def unpack_store(packed: Path, folder: Path, on_bytes: OnBytes) -> None:
     """Makes a store in `folder` of one that was packed; every byte is checked. See pack_store."""
-    files = {path.name: path.name.removesuffix(_SUFFIX) for path in packed.glob(f"*{_SUFFIX}")}
-    _convert(packed, folder, dict(sorted(files.items())), _unpack, on_bytes)
+    files = {name + _SUFFIX: name for name in StoreReader(packed).shards}
+    _convert(packed, folder, files, _unpack, on_bytes)
 
 
 def _convert(
@@ -66,8 +66,13 @@ def _convert(
     convert: Callable[[Path, BinaryIO], None],
     on_bytes: OnBytes,
 ) -> None:
-    if not (source / MANIFEST).exists():
-        raise StoreError(f"{source} holds no states: there is no {MANIFEST}")
+    missing = [name for name in files if not (source / name).exists()]
+    if missing:
+        raise StoreError(
+            f"{source} lacks {missing[0]} ({len(missing):,} of {len(files):,} shards are not "
+            "there); copy it once more, and see that --pack is given a store and --unpack a packed "
+            "one"
+        )
     if (folder / MANIFEST).exists():
         raise StoreError(f"{folder} holds states already; give another folder")
     try:

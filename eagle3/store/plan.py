@@ -1,6 +1,7 @@
 """What a folder already holds of a run, found out without writing to it."""
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from eagle3.store.leftovers import shards_in_work, whole_samples
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import Part, part_folders
 from eagle3.store.quarantine import QuarantineEntry, read_quarantine
+from eagle3.store.room import LOOKS_AT_ONCE
 from eagle3.store.shard import Shard
 from eagle3.store.used import read_used
 
@@ -76,8 +78,10 @@ def present_entries(folder: Path) -> dict[str, IndexEntry]:
     StoreError where a shard is damaged.
     """
     entries = read_index(folder)
-    shards = {entry.shard for entry in entries.values()}
-    missing = {name for name in shards if not _is_there(folder / name)}
+    shards = list(dict.fromkeys(entry.shard for entry in entries.values()))
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
+        there = threads.map(_is_there, (folder / name for name in shards))
+        missing = {name for name, found in zip(shards, there, strict=True) if not found}
     used = read_used(folder)
     return {
         key: entry for key, entry in entries.items() if entry.shard not in missing or key in used

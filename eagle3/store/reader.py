@@ -9,10 +9,12 @@ import torch
 from eagle3.errors import StoreError
 from eagle3.store.checksum import sample_checksum
 from eagle3.store.encoding import decode
+from eagle3.store.grown import GrownFile
 from eagle3.store.index import INDEX, IndexEntry, read_index
 from eagle3.store.manifest import MANIFEST, Manifest, read_manifest
 from eagle3.store.part import part_folders
 from eagle3.store.quarantine import QUARANTINE, QuarantineEntry, read_quarantine
+from eagle3.store.room import shard_sizes
 from eagle3.store.sample import Sample
 from eagle3.store.shard import Shard
 from eagle3.store.used import USED, read_used
@@ -39,14 +41,15 @@ class StoreReader:
         self.folder = folder
         self.entries = {}
         self._state: tuple[object, ...] | None = None
+        self._files: dict[tuple[str, str], GrownFile] = {}
         self.refresh()
         self._shards: OrderedDict[str, Shard] = OrderedDict()
 
     def refresh(self) -> tuple[str, ...]:
         """Sees what was committed since it last looked, as while an extraction still runs.
 
-        Returns the ids that are new, in the order in which they were committed. All of the index
-        is read again if it has changed. `is_complete` then tells whether more is to come.
+        Returns the ids that are new, in the order in which they were committed. Of the index,
+        what was added is read. `is_complete` then tells whether more is to come.
         """
         parts = tuple(part.name for part in part_folders(self.folder))
         state = tuple(
@@ -55,8 +58,8 @@ class StoreReader:
         if state == self._state:
             return ()
         self.manifest = _common_manifest(self.folder, parts)
-        indexed = _read_entries(self.folder, parts, read_index)
-        self.used = _read_entries(self.folder, parts, read_used)
+        indexed = self._read_entries(parts, INDEX, read_index)
+        self.used = self._read_entries(parts, USED, read_used)
         entries = {key: entry for key, entry in indexed.items() if key not in self.used}
         new = tuple(sample_id for sample_id in entries if sample_id not in self.entries)
         self.parts, self.entries, self._state = parts, entries, state
@@ -84,15 +87,10 @@ class StoreReader:
     @property
     def size(self) -> int:
         """Bytes of the committed samples' shards, without those that are removed meanwhile."""
-        size = 0
-        for name in self.shards:
-            try:
-                size += (self.folder / name).stat().st_size
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
-        return size
+        try:
+            return sum(shard_sizes(self.folder, self.shards).values())
+        except OSError as error:
+            raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
 
     @property
     def is_complete(self) -> bool:
@@ -163,6 +161,18 @@ class StoreReader:
             )
         return shard
 
+    def _read_entries(
+        self, parts: tuple[str, ...], name: str, read: Callable[[Path], dict[str, IndexEntry]]
+    ) -> dict[str, IndexEntry]:
+        entries: dict[str, IndexEntry] = {}
+        for part in ("", *parts):
+            if (part, name) not in self._files:
+                self._files[part, name] = GrownFile(self.folder, part, name, read)
+            # A sample that a part and the whole both have is there once.
+            for sample_id, entry in self._files[part, name].entries().items():
+                entries.setdefault(sample_id, entry)
+        return entries
+
     def _damaged(self, entry: IndexEntry, how: str) -> StoreError:
         return StoreError(
             f"sample {entry.id} (rows {entry.offset:,} to {entry.offset + entry.length:,} of "
@@ -191,14 +201,3 @@ def _common_manifest(folder: Path, parts: tuple[str, ...]) -> Manifest:
                 "move it elsewhere"
             )
     return manifest
-
-
-def _read_entries(
-    folder: Path, parts: tuple[str, ...], read: Callable[[Path], dict[str, IndexEntry]]
-) -> dict[str, IndexEntry]:
-    entries = read(folder)
-    for part in parts:
-        for entry in read(folder / part).values():
-            # A sample that a part and the whole both have is there once.
-            entries.setdefault(entry.id, entry.within(part))
-    return entries

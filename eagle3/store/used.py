@@ -41,21 +41,22 @@ def append_used(folder: Path, entries: Iterable[IndexEntry]) -> None:
 def remove_shards(store: Path, entries: Iterable[IndexEntry]) -> None:
     """Notes the samples of `entries`, which are all of their shards, as used; removes the shards.
 
-    A kill between the two leaves files without samples; the next call takes them, too. Raises
-    StoreError.
+    A kill between the two leaves files without samples; the next call takes them, too, and notes
+    them again. What is gone already was noted, and to read all notes would take longer each time.
+    Raises StoreError.
     """
-    by_folder: dict[PurePath, list[IndexEntry]] = defaultdict(list)
+    by_folder: dict[PurePath, dict[str, list[IndexEntry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
-        by_folder[PurePath(entry.shard).parent].append(entry)
+        by_folder[PurePath(entry.shard).parent][entry.shard].append(entry)
     try:
-        for part, found in by_folder.items():
-            folder = store / part
-            known = read_used(folder)
-            news = [entry for entry in found if entry.id not in known]
-            if news:
-                append_used(folder, (entry.outside() for entry in news))
-            for shard in dict.fromkeys(entry.shard for entry in found):
+        for part, by_shard in by_folder.items():
+            shards = [shard for shard in by_shard if (store / shard).exists()]
+            if not shards:
+                continue
+            used = (entry.outside() for shard in shards for entry in by_shard[shard])
+            append_used(store / part, used)
+            for shard in shards:
                 (store / shard).unlink(missing_ok=True)
-            sync_folder(folder)
+            sync_folder(store / part)
     except OSError as error:
         raise StoreError(f"cannot remove used states from {store}: {error.strerror}") from error

@@ -10,7 +10,7 @@ from eagle3.store.reader import StoreReader
 def verify_store(store: StoreReader, on_bytes: Callable[[int], None]) -> dict[str, list[str]]:
     """What is wrong, and the ids of the samples that it concerns; nothing where all is well.
 
-    `on_bytes` is told the bytes of states after each sample.
+    `on_bytes` is told the bytes of its states, as they lie there, after each sample.
     """
     by_shard: dict[str, list[str]] = defaultdict(list)
     for entry in store.entries.values():
@@ -24,9 +24,9 @@ def verify_store(store: StoreReader, on_bytes: Callable[[int], None]) -> dict[st
             continue
         for sample_id in ids:
             try:
-                _, hidden_states_TLH = store.read(sample_id)
+                _, rows = store.read_encoded(sample_id)
             except StoreError as error:
                 damages[str(error)] = [sample_id]
             else:
-                on_bytes(hidden_states_TLH.nbytes)
+                on_bytes(rows.nbytes)
     return damages

@@ -29,6 +29,7 @@ from eagle3.store.quarantine import (
     count_faults,
     read_quarantine,
 )
+from eagle3.store.room import shard_sizes
 from eagle3.store.sample import Sample
 from eagle3.store.shard_writer import ShardWriter, cut_partial
 from eagle3.store.used import read_used
@@ -63,6 +64,7 @@ class StoreWriter:
             with self._explained():
                 self._lock(opened)
                 self._index = self._open_folder(opened)
+                self._number = self._first_number()
                 self._commit_leftovers()
             self._open = opened.pop_all()
         return self
@@ -152,10 +154,19 @@ class StoreWriter:
             self._commit(final, renamed)
 
     def _next_shard(self) -> Path:
-        """A name that no shard has or had. Files first: what is removed is noted before."""
+        """A name that no shard has or had."""
+        while True:
+            final = self._folder / shard_name(self._number)
+            self._number += 1
+            # Where there are no locks, a second run may take numbers, too.
+            if not final.exists() and not partial_path(final).exists():
+                return final
+
+    def _first_number(self) -> int:
+        """Looks at all shards. Files first: what is removed is noted before."""
         names = [path.name for path in self._folder.iterdir()]
         names += [entry.shard for entry in read_used(self._folder).values()]
-        return self._folder / shard_name(next_shard_number(names))
+        return next_shard_number(names)
 
     def _awaiting(self, sample: Sample) -> ShardWriter:
         for shard in tuple(self._shards):
@@ -197,7 +208,8 @@ class StoreWriter:
             partial.unlink()
 
     def _write_counts(self) -> None:
-        shards = {entry.shard: self._size(entry.shard) for entry in self._index.entries.values()}
+        names = dict.fromkeys(entry.shard for entry in self._index.entries.values())
+        shards = shard_sizes(self._folder, names)
         entries = [entry for entry in self._index.entries.values() if shards[entry.shard]]
         sizes = list(filter(None, shards.values()))
         counts = Counts(
@@ -212,13 +224,6 @@ class StoreWriter:
             counted = dataclasses.replace(manifest, counts=counts)
             write_file(self._folder / MANIFEST, counted.to_json().encode())
             sync_folder(self._folder)
-
-    def _size(self, shard: str) -> int:
-        """Bytes of the file, 0 where it was used and removed."""
-        try:
-            return (self._folder / shard).stat().st_size
-        except FileNotFoundError:
-            return 0
 
     def _open_folder(self, opened: contextlib.ExitStack) -> IndexWriter:
         folder = self._folder

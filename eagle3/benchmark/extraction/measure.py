@@ -85,6 +85,7 @@ def measure(workload: Workload, roads: Sequence[str], rounds: int, progress: Pro
         device,
         rates,
         peak_bytes,
-        [times.detectors_s / times.cpu_s for times in ours],
-        [looked_at / times.detectors_s for times in ours],
+        # CPU time is counted in hundredths of a second, and a small pass may take none.
+        [times.detectors_s / times.cpu_s for times in ours if times.cpu_s],
+        [looked_at / times.detectors_s for times in ours if times.detectors_s],
     )

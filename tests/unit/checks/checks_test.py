@@ -56,6 +56,7 @@ def test_on_the_cpu_stack_cores_are_counted(tmp_path: Path) -> None:
     [
         ((H200, H200), 2, "ok", "2 GPUs: H200 (9.0, 150.0 GB); 1.0 TB of memory"),
         ((H200,), 2, "fail", "1 GPUs for --tp 2; give --tp 1"),
+        ((), 1, "fail", "no GPU can be seen; let the command see one"),
         ((dataclasses.replace(H200, capability=(7, 5)),), 1, "fail", "without bfloat16"),
         ((H200, dataclasses.replace(H200, capability=(8, 0))), 2, "warn", "not of one kind"),
     ],

@@ -72,7 +72,7 @@ def test_gpus_driver_and_libraries_are_read(nvml: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "names"),
-    [("2,0", ["GPU 2", "GPU 0"]), ("GPU-b", ["GPU 1"]), ("", [])],
+    [("2,0", ["GPU 2", "GPU 0"]), ("2, 0", ["GPU 2", "GPU 0"]), ("GPU-b", ["GPU 1"]), ("", [])],
 )
 def test_only_visible_gpus_count(
     nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str, names: list[str]
@@ -89,6 +89,31 @@ def test_without_a_driver_the_way_out_is_told(
 
     nvml.nvmlInit = fail
     with pytest.raises(InputError, match=r"no GPU can be used .*Not Found.*take the CPU stack"):
+        read_machine()
+
+
+@pytest.mark.parametrize("visible", ["-1", "0, GPU-none"])
+def test_a_gpu_that_there_is_not_is_named(
+    nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    def fail(uuid: str) -> None:
+        raise NvmlError("Invalid Argument")
+
+    nvml.nvmlDeviceGetHandleByUUID = fail
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES names (-1|GPU-none), which"):
+        read_machine()
+    assert nvml.begun == 0
+
+
+def test_a_driver_that_does_not_tell_is_told(nvml: SimpleNamespace) -> None:
+    """As of a GPU without memory of its own."""
+
+    def fail(handle: int) -> None:
+        raise NvmlError("Not Supported")
+
+    nvml.nvmlDeviceGetMemoryInfo = fail
+    with pytest.raises(InputError, match=r"\(Not Supported\); .* --no-preflight"):
         read_machine()
 
 

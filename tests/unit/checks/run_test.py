@@ -56,6 +56,23 @@ def test_a_target_without_configuration_still_has_its_machine_checked(
     assert findings["layers"] == "warn"
 
 
+@pytest.mark.parametrize(
+    ("strange", "verdict"),
+    [
+        ({"num_key_value_heads": "many"}, {"memory": "warn"}),
+        ({"quantization_config": "none"}, {"quantization": "warn", "parallel": "warn"}),
+        ({"max_position_embeddings": "8192"}, {"decoder": "fail", "disk": "warn"}),
+    ],
+)
+def test_a_configuration_that_no_check_foresaw_is_no_crash(
+    request_: ExtractionRequest, strange: dict[str, str], verdict: dict[str, str]
+) -> None:
+    path = request_.model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | strange))
+    findings = verdicts(list(run_checks(Situation(request_, LAPTOP))))
+    assert findings.items() >= verdict.items()
+
+
 def before_the_load(
     monkeypatch: pytest.MonkeyPatch, request_: ExtractionRequest, machine: Machine
 ) -> None:

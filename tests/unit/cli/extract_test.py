@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
 import eagle3.extraction.extract
+from eagle3.errors import EngineError
 from eagle3.extract import extract
 from eagle3.inspect import inspect
 from eagle3.store.reader import StoreReader
@@ -96,6 +97,8 @@ def test_the_next_command_is_one_that_works(desk: Desk) -> None:
 def test_progress_tells_target_data_layers_and_disk(desk: Desk) -> None:
     lines = desk.extract("--layers", "2,6").stderr.splitlines()
     assert lines[0] == f"extract: states of target into {desk.folder / 'eagle3-out'}"
+    assert lines[1] == "checking the target and the data ..."
+    assert lines[2].startswith("checking the target and the data: done in ")
     assert "target: target (llama, 8 layers, hidden 4)" in lines
     assert "data: data.jsonl: 2 samples, 5 tokens (100% supervised), 2 to 3 each" in lines
     assert "data: repeated samples, stored once: 1" in lines
@@ -143,6 +146,19 @@ def test_an_interrupted_run_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     result = desk.extract("--json")
     assert "out: 1 of 2 samples are already there" in result.stderr
     assert json.loads(result.stdout)["samples"] == 2
+
+
+def test_the_first_error_is_told_whatever_else_is_wrong(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: fake_engine.FakeEngine, *_: object) -> None:
+        (desk.folder / "eagle3-out" / "index.jsonl").write_text("no line of an index\n")
+        raise EngineError("the target stopped answering")
+
+    monkeypatch.setattr(fake_engine.FakeEngine, "run", fail)
+    failed = desk.extract()
+    assert failed.exit_code == 3
+    assert failed.stderr.splitlines()[-1] == "error: the target stopped answering"
 
 
 def test_a_part_is_told_and_all_parts_are_one_result(desk: Desk) -> None:

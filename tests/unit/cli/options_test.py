@@ -93,6 +93,7 @@ def test_help_tells_every_option_its_default_and_the_exit_codes() -> None:
         (["--layer-convention", "before"], "'before' is not one of 'after-layer', 'vllm'"),
         (["--tp", "0"], "0 is not in the range x>=1"),
         (["--limit", "0"], "0 is not in the range x>=1"),
+        (["--seed", str(2**32)], "4294967296 is not in the range 0<=x<=4294967295"),
         (["--max-model-len", "none"], "'none' is not a valid integer"),
         (["--gpu-memory-utilization", "1.5"], "1.5 is not in the range 0<x<=1"),
         (["--shard-size", "big"], "'big' is not a size such as 1GiB"),

@@ -42,7 +42,10 @@ def test_what_would_fail_is_code_2_with_its_fix(desk: Path) -> None:
         "fail  weights: model.safetensors is a pointer of git-lfs, not weights; complete the "
         f"folder {desk / 'target'}"
     ) in result.stdout
-    assert result.stderr.startswith("error: 1 of 11 findings would stop the target")
+    first, done, error = result.stderr.splitlines()
+    assert first == "preflight ..."
+    assert done.startswith("preflight: done in ")
+    assert error.startswith("error: 1 of 11 findings would stop the target")
 
 
 def test_json_is_one_line(desk: Path) -> None:

@@ -1,6 +1,7 @@
 """Lines become samples that fit the target, each only once."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,26 @@ def test_no_samples_is_an_error(tmp_path: Path) -> None:
 def test_limit_counts_lines(tmp_path: Path) -> None:
     lines = [{"input_ids": [token]} for token in range(5)]
     assert len(read(tmp_path, *lines, limit=3).samples) == 3
+
+
+def test_equal_tokens_take_the_memory_of_one(tmp_path: Path) -> None:
+    """A token of its own takes 28 bytes, and a large dataset has billions."""
+    lines = [{"input_ids": [1000, 1001]}, {"input_ids": [1001, 1000, 1000]}]
+    one, other = read(tmp_path, *lines, vocab_size=1002).samples
+    assert one.input_ids[0] is other.input_ids[1] is other.input_ids[2]
+
+
+def test_samples_that_were_cut_leave_nothing_in_memory(tmp_path: Path) -> None:
+    lines = [{"input_ids": [number] * 10_000} for number in range(200)]
+    options: dict[str, Any] = {
+        "limit": None,
+        "vocab_size": 200,
+        "max_model_len": 4,
+        "truncate": True,
+    }
+    assert read(tmp_path, *lines, **options).truncated == 200
+    tracemalloc.start()
+    read_samples(tmp_path / "data.jsonl", tmp_path, **options)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 200 * 10_000 * 8 / 4

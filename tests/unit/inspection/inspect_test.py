@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from eagle3.inspect import inspect
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
+from eagle3.store.row_format import FLOAT8
 from eagle3.store.sample import Sample
 from eagle3.store.used import remove_shards
 from eagle3.store.writer import StoreWriter
@@ -171,6 +172,19 @@ def test_verification_tells_its_progress(desk: Desk) -> None:
     assert result.stderr.splitlines()[-1].startswith("verifying: 0.0/0.0 GB, ")
 
 
+def test_what_is_verified_is_counted_as_it_lies_on_the_disk(desk: Desk) -> None:
+    manifest = dataclasses.replace(desk.manifest, hidden_size=8, dtype=FLOAT8)
+    with StoreWriter(desk.folder / "small", manifest) as store:
+        store.begin(SAMPLES)
+        for sample in SAMPLES:
+            store.write(sample, torch.ones(len(sample.input_ids), 2, 8, dtype=torch.bfloat16))
+        store.commit()
+    result = desk.inspect("small", "--verify")
+    assert result.exit_code == 0, result.stderr
+    # 9 tokens, 2 points, 8 values of a byte and their scale.
+    assert "verified: 3 of 3 samples are as committed; 216 bytes at " in result.stdout
+
+
 def test_verification_names_the_sample_with_a_flipped_bit(desk: Desk) -> None:
     shard = desk.store / "shard-00000.safetensors"
     content = bytearray(shard.read_bytes())
@@ -257,10 +271,9 @@ def test_stores_that_differ_are_told_apart(desk: Desk) -> None:
     assert difference["capture_point"] == stored.CAPTURE_POINTS[1]
     assert math.isclose(difference["cosine"], -1, abs_tol=1e-6)
     assert difference["largest"] == 2 * float(stored.make_states(SAMPLES[1])[2, 1].max())
-    assert (
-        "1 samples are equal, 1 differ, 1 only here, 0 only there"
-        in desk.inspect("states", "--compare", "other").stdout
-    )
+    result = desk.inspect("states", "--compare", "other")
+    assert "1 samples are equal, 1 differ, 1 only here, 0 only there" in result.stdout
+    assert result.stderr.startswith("comparing the stores ...\n")
 
 
 def test_parts_are_joined(desk: Desk) -> None:
@@ -270,7 +283,9 @@ def test_parts_are_joined(desk: Desk) -> None:
         ours = [sample for sample in SAMPLES if part.holds(sample.id)]
         stored.extract(part.folder(folder), desk.manifest, ours)
     assert "2; --merge joins them" in desk.inspect("shared").stdout
-    assert "2, merged now" in desk.inspect("shared", "--merge").stdout
+    merged = desk.inspect("shared", "--merge")
+    assert "2, merged now" in merged.stdout
+    assert merged.stderr.splitlines()[0] == "joining the parts ..."
     assert not StoreReader(folder).parts
     assert len(StoreReader(folder).ids) == 3
 

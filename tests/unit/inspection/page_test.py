@@ -13,6 +13,7 @@ from eagle3.inspection.histogram import make_histogram
 from eagle3.inspection.page import _logarithmic, render_page
 from eagle3.inspection.preview import Span
 from eagle3.inspection.report import InspectionReport, InspectionRequest, inspect_store
+from eagle3.progress import Progress
 from eagle3.store.reader import StoreReader
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples
@@ -55,7 +56,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def report(store: Path) -> InspectionReport:
     request = InspectionRequest(store, False, False, None, None, 10**6)
-    return inspect_store(request, on_bytes=lambda done, total: None)
+    return inspect_store(request, Progress())
 
 
 def test_the_page_is_whole_and_fetches_nothing(report: InspectionReport) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from eagle3.errors import StoreError
+from eagle3.store import grown
+from eagle3.store.index import INDEX, IndexEntry, parse_entry
 from eagle3.store.part import Part
 from eagle3.store.reader import StoreReader
+from eagle3.store.used import remove_shards
 from eagle3.store.writer import StoreWriter
 from tests.unit.store.stored import extract, make_manifest, make_samples, make_states
 
@@ -36,6 +39,60 @@ def test_new_samples_come_in_the_order_of_their_commits(tmp_path: Path) -> None:
     extract(tmp_path, MANIFEST, SAMPLES[3:])
     extract(tmp_path, MANIFEST, SAMPLES[1:3])
     assert reader.refresh() == tuple(sample.id for sample in SAMPLES[3:] + SAMPLES[1:3])
+
+
+def test_each_line_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of weeks has millions of lines, and new ones every second."""
+    read: list[str] = []
+
+    def note(line: bytes) -> IndexEntry:
+        entry = parse_entry(line)
+        read.append(entry.id)
+        return entry
+
+    monkeypatch.setattr(grown, "parse_entry", note)
+    reader: StoreReader | None = None
+    for number, sample in enumerate(SAMPLES):
+        extract(Part(number % 2, 2).folder(tmp_path), MANIFEST, [sample])
+        reader = reader or StoreReader(tmp_path)
+        reader.refresh()
+    assert reader is not None
+    assert read == [sample.id for sample in SAMPLES]
+    remove_shards(tmp_path, list(reader.entries.values())[:1])
+    reader.refresh()
+    assert read[len(SAMPLES) :] == [SAMPLES[0].id]
+    assert reader.used.keys() == {SAMPLES[0].id}
+
+
+def test_an_index_without_the_samples_of_a_shard_that_was_lost_is_seen(tmp_path: Path) -> None:
+    for sample in SAMPLES[:3]:
+        extract(tmp_path, MANIFEST, [sample])
+    reader = StoreReader(tmp_path)
+    (tmp_path / "shard-00001.safetensors").unlink()
+    extract(tmp_path, MANIFEST, SAMPLES[3:])
+    assert reader.refresh() == tuple(sample.id for sample in SAMPLES[3:])
+    assert reader.entries == StoreReader(tmp_path).entries
+    assert SAMPLES[1].id not in reader.entries
+
+
+def test_an_index_that_was_cut_and_grew_is_read_anew(tmp_path: Path) -> None:
+    for sample in SAMPLES[:3]:
+        extract(tmp_path, MANIFEST, [sample])
+    reader = StoreReader(tmp_path)
+    lines = (tmp_path / INDEX).read_bytes().splitlines(keepends=True)
+    (tmp_path / INDEX).write_bytes(lines[0] + lines[2].replace(b", ", b",  "))
+    reader.refresh()
+    assert reader.entries == StoreReader(tmp_path).entries
+    assert SAMPLES[1].id not in reader.entries
+
+
+def test_a_line_that_is_damaged_is_named_while_the_store_grows(tmp_path: Path) -> None:
+    extract(tmp_path, MANIFEST, SAMPLES[:2])
+    reader = StoreReader(tmp_path)
+    with (tmp_path / INDEX).open("ab") as file:
+        file.write(b"no line of an index\n")
+    with pytest.raises(StoreError, match=r"index.jsonl:3 is damaged"):
+        reader.refresh()
 
 
 def test_parts_that_begin_later_are_seen(tmp_path: Path) -> None:

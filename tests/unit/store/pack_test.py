@@ -117,6 +117,23 @@ def test_used_and_quarantined_samples_are_told_on(store: Path, tmp_path: Path) -
     assert StoreReader(tmp_path / "again").used == StoreReader(store).used
 
 
+def test_a_file_that_got_lost_on_the_way_is_found(store: Path, tmp_path: Path) -> None:
+    """What is there would unpack to a store, of which readers find out only later."""
+    pack_store(store, tmp_path / "packed", unheard)
+    (tmp_path / "packed" / "shard-00001.safetensors.packed").unlink()
+    with pytest.raises(StoreError, match=r"lacks shard-00001.safetensors.packed \(1 of 2 shards"):
+        unpack_store(tmp_path / "packed", tmp_path / "again", unheard)
+    assert not (tmp_path / "again").exists()
+
+
+def test_the_wrong_direction_is_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"lacks shard-00000.safetensors.packed \(2 of 2 shards"):
+        unpack_store(store, tmp_path / "again", unheard)
+    pack_store(store, tmp_path / "packed", unheard)
+    with pytest.raises(StoreError, match=r"lacks shard-00000.safetensors \(2 of 2 shards"):
+        pack_store(tmp_path / "packed", tmp_path / "again", unheard)
+
+
 def test_what_cannot_be_packed_is_refused(store: Path, tmp_path: Path) -> None:
     manifest = make_manifest(SAMPLES)
     extract(Part(0, 2).folder(tmp_path / "parts"), manifest, SAMPLES)

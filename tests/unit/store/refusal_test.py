@@ -275,6 +275,18 @@ def test_a_folder_without_states_is_named(tmp_path: Path) -> None:
         StoreReader(tmp_path)
 
 
+def test_a_file_is_no_store(folder: Path) -> None:
+    with pytest.raises(StoreError, match=r"index.jsonl holds no states: there is no manifest.json"):
+        StoreReader(folder / "index.jsonl")
+
+
+def test_a_manifest_that_cannot_be_read_is_not_called_damaged(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").mkdir()
+    with pytest.raises(StoreError, match=r"cannot read .*manifest.json: Is a directory$"):
+        StoreReader(folder)
+
+
 def test_a_disk_that_fails_is_told_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from eagle3.errors import StoreError
+from eagle3.store import plan, writer
 from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
+from eagle3.store.shard import Shard
 from eagle3.store.writer import StoreWriter
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples, make_states
@@ -110,6 +113,49 @@ def test_what_is_written_counts_when_its_shard_is_committed(folder: Path) -> Non
         assert SAMPLES[2].id not in StoreReader(folder).ids
         store.commit()
         assert SAMPLES[2].id in StoreReader(folder).ids
+
+
+def test_a_shard_is_begun_without_a_look_at_all_that_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of 300 TB has 300,000 shards, and begins with one after the other."""
+    with StoreWriter(tmp_path, MANIFEST) as store, monkeypatch.context() as patched:
+        patched.setattr(writer, "next_shard_number", None)
+        for sample in SAMPLES:
+            shard = store.begin([sample])
+            store.write(sample, make_states(sample))
+            store.commit()
+    assert shard.final.name == f"shard-{len(SAMPLES) - 1:05d}.safetensors"
+
+
+def test_many_shards_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, those of a large store on a network took many minutes."""
+    for sample in SAMPLES:
+        extract(tmp_path, (sample,))
+    together = Barrier(len(SAMPLES), timeout=30)
+
+    def look(path: Path) -> Shard:
+        together.wait()
+        return Shard(path)
+
+    monkeypatch.setattr(plan, "Shard", look)
+    assert len(plan_store(tmp_path, MANIFEST).committed) == len(SAMPLES)
+
+
+def test_many_shards_are_measured_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sample in SAMPLES:
+        extract(tmp_path, (sample,))
+    reader, sizes = StoreReader(tmp_path), [path.stat().st_size for path in tmp_path.glob("*.s*s")]
+    together = Barrier(len(SAMPLES), timeout=30)
+    stat = Path.stat
+
+    def look(path: Path, **options: Any) -> os.stat_result:
+        together.wait()
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", look)
+        assert reader.size == sum(sizes)
 
 
 def test_a_shard_with_a_sample_unwritten_is_not_committed(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Samples that were used and removed are done: not read, not made again, not lost in a merge."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from eagle3.store.part import Part
 from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.room import bytes_of_shards, sign_of_waiting, someone_waits
-from eagle3.store.used import USED, read_used, remove_shards
+from eagle3.store.used import USED, append_used, read_used, remove_shards
 from eagle3.store.writer import StoreWriter
 from tests.unit.store.stored import extract, make_manifest, make_samples
 
@@ -75,6 +76,31 @@ def test_a_second_removal_changes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / USED).read_bytes()
     remove_shards(tmp_path, entries)
     assert (tmp_path / USED).read_bytes() == before
+
+
+def test_a_removal_that_is_killed_goes_on(tmp_path: Path) -> None:
+    extract(tmp_path, MANIFEST, SAMPLES)
+    entries = list(StoreReader(tmp_path).entries.values())
+    append_used(tmp_path, entries)
+    remove_shards(tmp_path, entries)
+    assert bytes_of_shards(tmp_path) == 0
+    assert read_used(tmp_path).keys() == {sample.id for sample in SAMPLES}
+
+
+def test_a_removal_does_not_read_what_was_noted_before(tmp_path: Path) -> None:
+    """Millions of notes for each shard that goes would be read longer than the shard is used."""
+    for sample in SAMPLES:
+        extract(tmp_path, MANIFEST, [sample])
+    entries = list(StoreReader(tmp_path).entries.values())
+    remove_shards(tmp_path, entries[:3])
+    line = (tmp_path / USED).read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / USED).write_bytes(line * 100_000)
+    tracemalloc.start()
+    remove_shards(tmp_path, entries[3:])
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 1_000_000
+    assert read_used(tmp_path).keys() == {SAMPLES[0].id, *(entry.id for entry in entries[3:])}
 
 
 def test_a_note_that_a_kill_cut_short_counts_for_nothing(tmp_path: Path) -> None:
