@@ -16,6 +16,14 @@ _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_WAITING_LINES = 15.0
 
 
+def as_clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are some: 0:05, 12:34, 30:00:07."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
 class Progress:
     """Says on stderr what a command is doing."""
 
@@ -95,8 +103,8 @@ class Bar:
             return state
         rate = self.tokens_done / (time.monotonic() - self._began)
         # Answers may be shorter than the tokens that they were given room for.
-        left = 0 if self._is_done else round((self._tokens - self.tokens_done) / rate)
-        return f"{state}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02d} left"
+        left = 0 if self._is_done else (self._tokens - self.tokens_done) / rate
+        return f"{state}, {rate:,.0f} tokens/s, {as_clock(left)} left"
 
     @property
     def _is_done(self) -> bool:
@@ -124,8 +132,7 @@ class BytesDone:
             return
         self._last = now
         rate = done / max(now - self._began, 1e-9)
-        left = round((total - done) / rate)
         self._progress.say(
             f"{self._what}: {done / 1e9:,.1f}/{total / 1e9:,.1f} GB, {rate / 1e9:.2f} GB/s, "
-            f"{left // 60}:{left % 60:02d} left"
+            f"{as_clock((total - done) / rate)} left"
         )

@@ -10,6 +10,7 @@ from eagle3.checks.finding import Finding
 from eagle3.checks.situation import Situation
 from eagle3.errors import StoreError
 from eagle3.extraction.size import readable_size
+from eagle3.progress import as_clock
 
 _BLOCK = bytes(8 * 1024 * 1024)
 _SECONDS, _MOST_BYTES = 0.3, 32 * len(_BLOCK)
@@ -24,10 +25,9 @@ def check_disk(situation: Situation) -> Iterator[Finding]:
         return
     rate = disk.bytes_per_s or measure_write_rate(store)
     source = "as the shards before" if disk.bytes_per_s else "as the disk takes it"
-    minutes, seconds = divmod(round(disk.needed / rate), 60)
     found = (
         f"{readable_size(disk.needed)} needed, {readable_size(disk.free)} free; "
-        f"{minutes}:{seconds:02d} at {readable_size(rate)}/s, {source}"
+        f"{as_clock(disk.needed / rate)} at {readable_size(rate)}/s, {source}"
     )
     if disk.needed > _SCARCE * disk.free:
         fix = "see that nothing else writes there, or take fewer --layers"

@@ -18,7 +18,7 @@ from eagle3.extraction.rounds import Rounds, check_budget
 from eagle3.extraction.run import Rules, run_extraction
 from eagle3.extraction.sanity import check_choices
 from eagle3.extraction.size import readable_size
-from eagle3.progress import Progress
+from eagle3.progress import Progress, as_clock
 from eagle3.store.manifest import MANIFEST
 from eagle3.store.reader import StoreReader
 from eagle3.store.writer import StoreWriter
@@ -177,9 +177,8 @@ def _describe_disk(disk: DiskPlan) -> str:
     line = f"{readable_size(disk.needed)} needed, {readable_size(disk.free)} free"
     if disk.seconds is None or disk.bytes_per_s is None:
         return line
-    minutes, seconds = divmod(round(disk.seconds), 60)
     return (
-        f"{line}; {minutes}:{seconds:02d} at the {readable_size(disk.bytes_per_s)}/s of the "
+        f"{line}; {as_clock(disk.seconds)} at the {readable_size(disk.bytes_per_s)}/s of the "
         "shards before"
     )
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import rich.progress
 from rich.console import Console
 
+from eagle3.progress import as_clock
+
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -48,8 +50,8 @@ class ReadingBar:
         state += f", {(self._tokens - tokens_before) / seconds:,.0f} tokens/s"
         if self.bytes_read == bytes_before:
             return state
-        left = round(seconds * (self._total - self.bytes_read) / (self.bytes_read - bytes_before))
-        return f"{state}, {left // 60}:{left % 60:02d} left"
+        left = seconds * (self._total - self.bytes_read) / (self.bytes_read - bytes_before)
+        return f"{state}, {as_clock(left)} left"
 
     def _print_line(self) -> None:
         now = time.monotonic()

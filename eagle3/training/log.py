@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eagle3.errors import StoreError
-from eagle3.progress import Progress
+from eagle3.progress import Progress, as_clock
 from eagle3.store.durable import write_file
 from eagle3.training.metrics import StepMetrics
 from eagle3.training.trackers import Tracker
@@ -121,8 +121,7 @@ def describe(record: Record, steps: int, seconds_left: float | None) -> str:
     if record.waited is not None:
         parts.append(f"waiting {record.waited:.1%}")
     if seconds_left is not None:
-        left = round(seconds_left)
-        parts.append(f"{left // 60}:{left % 60:02d} left")
+        parts.append(f"{as_clock(seconds_left)} left")
     return ", ".join(parts)
 
 

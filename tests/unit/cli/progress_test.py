@@ -96,3 +96,11 @@ def test_no_time_is_left_when_answers_were_shorter_than_they_could_be(
     assert capsys.readouterr().err.splitlines() == [
         "answering: 2/2 samples, 70/200 tokens, 35 tokens/s, 0:00 left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3599.7, "1:00:00"), (108_007, "30:00:07")],
+)
+def test_hours_are_told_as_hours(seconds: float, shown: str) -> None:
+    assert progress.as_clock(seconds) == shown
