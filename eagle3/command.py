@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -114,6 +115,14 @@ def data_path(name: str) -> Path:
         return user_path(name)
     path = shipped_path(_SHIPPED_DATA[name])
     return path.parent if path.name == _DATASET else path
+
+
+def next_command(target: str, *arguments: str) -> str:
+    """The line to type next, on the stack that this command runs on."""
+    from eagle3_stack import STACK  # written into site-packages by the build
+
+    config = [] if STACK == "cpu" else [f"--config={STACK}"]
+    return shlex.join(["tools/bazel", "run", *config, target, "--", *arguments])
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -5,12 +5,11 @@ Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the t
 """
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eagle3.command import Command, run, stdout_for_result_only, user_path
+from eagle3.command import Command, next_command, run, stdout_for_result_only, user_path
 from eagle3.extraction.options import extraction_options, make_request
 from eagle3.progress import Progress
 
@@ -87,11 +86,11 @@ def _as_table(report: "ExtractionReport") -> str:
         "where": str(report.out),
     }
     table = "\n".join(f"{name:<10}{value}" for name, value in rows.items())
-    out = shlex.quote(str(report.out))
+    out = str(report.out)
     return (
         f"{table}\n\nnext: look at it (--verify checks every byte), and train a draft on it\n"
-        f"  tools/bazel run //eagle3:inspect -- {out}\n"
-        f"  tools/bazel run //eagle3:train -- --store {out}"
+        f"  {next_command('//eagle3:inspect', out)}\n"
+        f"  {next_command('//eagle3:train', '--store', out)}"
     )
 
 

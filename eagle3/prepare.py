@@ -7,13 +7,20 @@ output folder cannot be used, 130 interrupted.
 import datetime
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eagle3.command import Command, data_path, model_folder, run, stdout_for_result_only, user_path
+from eagle3.command import (
+    Command,
+    data_path,
+    model_folder,
+    next_command,
+    run,
+    stdout_for_result_only,
+    user_path,
+)
 from eagle3.errors import InputError
 from eagle3.progress import Progress
 
@@ -390,10 +397,10 @@ def _as_table(report: "PreparationReport", draft_vocab: int, model: str) -> str:
         for (kind, reason), count in statistics.reasons.most_common(_REASONS_SHOWN)
     )
     noted = f"\n\nnot taken (all of them in rejects.jsonl):{reasons}" if reasons else ""
-    options = shlex.join(["--model", model, "--data", str(report.out)])
+    options = ("--model", model, "--data", str(report.out), "--out", "FOLDER")
     return (
         f"{table}{noted}\n\nnext: the states of the target\n"
-        f"  tools/bazel run //eagle3:extract -- {options} --out FOLDER"
+        f"  {next_command('//eagle3:extract', *options)}"
     )
 
 

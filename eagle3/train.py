@@ -6,7 +6,6 @@ the output folder cannot be used, 130 interrupted, 143 ended by SIGTERM.
 
 import json
 import os
-import shlex
 import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import click
 from eagle3.command import (
     Command,
     model_folder,
+    next_command,
     run,
     shipped_path,
     stdout_for_result_only,
@@ -220,15 +220,8 @@ def _as_table(report: "TrainReport") -> str:
         return made
     return (
         f"{made}\nnext: what a running target accepts of it\n"
-        f"  {_launcher()} //eagle3:evaluate -- --draft {shlex.quote(str(report.draft))}"
+        f"  {next_command('//eagle3:evaluate', '--draft', str(report.draft))}"
     )
-
-
-def _launcher() -> str:
-    """How this command was started, as far as the stack goes."""
-    from eagle3_stack import STACK  # written into site-packages by the build
-
-    return "tools/bazel run" if STACK == "cpu" else f"tools/bazel run --config={STACK}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import os
 from bisect import bisect_left
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from eagle3.errors import StoreError
@@ -87,12 +86,12 @@ class Shard:
         if begin < end:
             _libc.madvise(begin, end - begin, mmap.MADV_DONTNEED)
 
-    def supervised_tokens(self, offset: int, length: int) -> np.ndarray:
+    def supervised_tokens(self, offset: int, length: int) -> torch.Tensor:
         """The ids of those tokens of the rows that are supervised, int64."""
         ids = self.layout.input_ids_start + 8 * offset
         mask = self.layout.loss_mask_start + offset
-        ids_T = np.frombuffer(self._bytes, "<i8", length, ids)
-        return ids_T[np.frombuffer(self._bytes, "?", length, mask)]
+        ids_T = torch.frombuffer(self._bytes, dtype=torch.int64, count=length, offset=ids)
+        return ids_T[torch.frombuffer(self._bytes, dtype=torch.bool, count=length, offset=mask)]
 
     def sample(self, offset: int, length: int) -> Sample:
         """Token ids and mask of the rows."""

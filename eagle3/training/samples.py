@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import batched
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from eagle3.errors import InputError
@@ -41,15 +40,15 @@ class SampleSet:
 
     def token_frequencies(self, vocab_size: int) -> torch.Tensor:
         """How often each token of the target's vocabulary is supervised."""
-        counts_V = np.zeros(vocab_size, dtype=np.int64)
+        counts_V = torch.zeros(vocab_size, dtype=torch.int64)
         # Together: a row of the vocabulary a sample would cost more than its tokens do.
         for some in batched(self.ids, _COUNTED_TOGETHER, strict=False):
             entries = map(self.store.entries.__getitem__, some)
             tokens = [
                 self.store.shard(e.shard).supervised_tokens(e.offset, e.length) for e in entries
             ]
-            counts_V += np.bincount(np.concatenate(tokens), minlength=vocab_size)
-        return torch.from_numpy(counts_V)
+            counts_V += torch.bincount(torch.cat(tokens), minlength=vocab_size)
+        return counts_V
 
 
 def split_samples(

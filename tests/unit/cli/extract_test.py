@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
 import eagle3.extraction.extract
+from eagle3.command import next_command
 from eagle3.errors import EngineError
 from eagle3.extract import extract
 from eagle3.inspect import inspect
@@ -92,6 +93,19 @@ def test_the_next_command_is_one_that_works(desk: Desk) -> None:
     result = CliRunner().invoke(inspect, shlex.split(folder))
     assert result.exit_code == 0, result.stderr
     assert "2 (complete), 5 tokens" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("stack", "begins"),
+    [("cpu", "tools/bazel run //eagle3"), ("cuda128", "tools/bazel run --config=cuda128 //eagle3")],
+)
+def test_the_next_command_is_of_the_same_stack(
+    monkeypatch: pytest.MonkeyPatch, stack: str, begins: str
+) -> None:
+    monkeypatch.setattr("eagle3_stack.STACK", stack)
+    assert next_command("//eagle3:train", "--store", "my states") == (
+        f"{begins}:train -- --store 'my states'"
+    )
 
 
 def test_progress_tells_target_data_layers_and_disk(desk: Desk) -> None:
