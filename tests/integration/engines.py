@@ -1,5 +1,6 @@
 """Engines for tests."""
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,8 +62,9 @@ def record_steps(engine: Engine) -> list[int]:
 
 def worker_processes() -> list[str]:
     """Children of this process, zombies too, but for the one that tracks shared memory."""
-    return [
-        f"{child.pid} {child.status()}"
-        for child in psutil.Process().children(recursive=True)
-        if "resource_tracker" not in " ".join(child.cmdline())
-    ]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                found.append(f"{child.pid} {child.status()}")
+    return found

@@ -81,14 +81,22 @@ def wait_for_samples(process: subprocess.Popen[str], out: Path, samples: int) ->
     while process.poll() is None:
         notes = [out / "index.jsonl", *out.glob("shard-*.journal")]
         with contextlib.suppress(FileNotFoundError):
-            if sum(path.read_bytes().count(b"\n") for path in notes) >= samples:
+            lines = b"".join(path.read_bytes() for path in notes).splitlines(keepends=True)
+            # While a shard is committed, its samples stand in its journal and in the index.
+            if len({line for line in lines if line.endswith(b"\n")}) >= samples:
                 return
         time.sleep(0.005)
     raise AssertionError("the run ended before it was killed")
 
 
-def workers(family: list[psutil.Process]) -> list[psutil.Process]:
-    return [child for child in family if "resource_tracker" not in " ".join(child.cmdline())]
+def workers(command: psutil.Process) -> list[psutil.Process]:
+    """The worker processes among those of `command`, some of which end while this looks."""
+    found = []
+    for process in command.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "resource_tracker" not in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def bytes_of(out: Path) -> dict[str, bytes]:
@@ -123,7 +131,7 @@ def test_a_kill_loses_nothing_committed(
         process = desk.start(out)
         wait_for_samples(process, out, samples)
         family = psutil.Process(process.pid).children(recursive=True)
-        [worker] = workers(family)
+        [worker] = workers(psutil.Process(process.pid))
         os.kill(process.pid if victim == "command" else worker.pid, signal.SIGKILL)
         _, said = process.communicate()
         if victim == "worker":
@@ -157,7 +165,7 @@ def test_ctrl_c_loses_nothing_that_was_written_and_leaves_no_process(
     if moment == "extraction":
         wait_for_samples(process, out, 20)
     else:
-        while not workers(command.children(recursive=True)):
+        while not workers(command):
             time.sleep(0.005)
     family = command.children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
