@@ -92,7 +92,7 @@ def shipped_path(path: str) -> Path:
     runfiles = Runfiles.Create()
     location = runfiles.Rlocation(f"eagle3_training/{path}") if runfiles else None
     if not location or not Path(location).exists():
-        raise Eagle3Error(f"{path} is not here: start the command with `bazel run`")
+        raise InputError(f"{path} is not here: start the command with `bazel run`")
     return Path(location)
 
 

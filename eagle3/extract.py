@@ -40,11 +40,6 @@ Exit codes:
     default=True,
     help="Stop before the load where it would fail; see //eagle3:preflight.",
 )
-@click.option(
-    "--prefetch",
-    is_flag=True,
-    help="Read the weights ahead of the loader, many at once: for a folder on a network.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
 def extract(as_json: bool, **options: Any) -> None:

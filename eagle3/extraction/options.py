@@ -86,9 +86,10 @@ _OPTIONS = (
     ),
     click.option(
         "--data",
-        metavar="FILE",
+        metavar="NAME|FILE|FOLDER",
         show_default="the shipped conversations",
-        help="JSONL: `messages`, `conversations` (ShareGPT), or `input_ids` with `loss_mask`.",
+        help="JSONL: `messages`, `conversations` (ShareGPT), or `input_ids` with `loss_mask`; "
+        "a folder that prepare wrote; or the name of shipped data (heldout, smollm2-selfgen).",
     ),
     click.option(
         "--layers",
@@ -188,6 +189,11 @@ _OPTIONS = (
         help="States with NaN, zero, constant or doubled rows: stop, or set the sample aside.",
     ),
     click.option("--truncate", is_flag=True, help="Cut samples longer than --max-model-len."),
+    click.option(
+        "--prefetch",
+        is_flag=True,
+        help="Read the weights ahead of the loader, many at once: for a folder on a network.",
+    ),
     click.option(
         "--trust-remote-code",
         is_flag=True,

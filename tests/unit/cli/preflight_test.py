@@ -64,6 +64,6 @@ def test_json_is_one_line(desk: Path) -> None:
 
 def test_it_takes_every_option_of_extract_that_bears_on_the_load() -> None:
     own = {"as_json", "verbose"}
-    of_extract = {option.name for option in extract.params} - {"prefetch", "preflight"}
+    of_extract = {option.name for option in extract.params} - {"preflight"}
     assert of_extract == {option.name for option in preflight.params}
     assert own < of_extract
