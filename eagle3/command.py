@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -15,6 +16,7 @@ from eagle3.errors import Eagle3Error, InputError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+TERMINATED = 143
 
 _SHIPPED_MODELS = {"smollm2": "third_party/models/smollm2"}
 _SHIPPED_DATA = {
@@ -26,6 +28,10 @@ _SHIPPED_DATA = {
 _DATASET = "dataset.json"
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: the command ends as it does with Ctrl-C, with an exit code of its own."""
+
+
 class Command(click.Command):
     """A click command whose errors are one line on stderr, with a stack trace only with -v."""
 
@@ -34,6 +40,8 @@ class Command(click.Command):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
+        except Terminated:
+            _fail("ended by SIGTERM", TERMINATED)
         except KeyboardInterrupt:
             # A second Ctrl-C must not break into the words about the first.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -65,8 +73,10 @@ def run(command: click.Command) -> NoReturn:
     """Runs `command` as the process, and keeps its stdout for its result.
 
     Libraries and worker processes write what they like to descriptor 1, so that one is turned to
-    stderr; what the command itself prints goes to the stdout that the process was given.
+    stderr; what the command itself prints goes to the stdout that the process was given. SIGTERM
+    raises Terminated in it.
     """
+    signal.signal(signal.SIGTERM, _terminate)
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     command.main(prog_name=command.name)
@@ -123,6 +133,12 @@ def next_command(target: str, *arguments: str) -> str:
 
     config = [] if STACK == "cpu" else [f"--config={STACK}"]
     return shlex.join(["tools/bazel", "run", *config, target, "--", *arguments])
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # Once: timeout(1) sends it twice, and the second must not break into what the first began.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -1,7 +1,7 @@
 """Measures what a draft is worth: how many of its tokens the target accepts.
 
 Exit codes: 0 done, 1 unexpected failure, 2 wrong option, draft or data, 3 the target failed,
-130 interrupted.
+130 interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -35,6 +35,7 @@ Exit codes:
   2    an option, the draft or the data is wrong
   3    the target failed while running
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -1,7 +1,7 @@
 """Extracts hidden states from a running target model into a folder of samples.
 
 Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the target failed,
-4 the output folder cannot be used, 130 interrupted.
+4 the output folder cannot be used, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -30,6 +30,7 @@ Exit codes:
   3    the target failed while running
   4    the output folder cannot be written, or holds something else
   130  interrupted (what was committed stays)
+  143  ended by SIGTERM (the same)
 """
 
 

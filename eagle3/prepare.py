@@ -1,7 +1,7 @@
 """Prepares conversations for extraction: token ids and loss masks in a folder.
 
 Exit codes: 0 done, 1 unexpected failure, 2 wrong option, model or data, 3 the target failed, 4 the
-output folder cannot be used, 130 interrupted.
+output folder cannot be used, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import datetime
@@ -62,7 +62,8 @@ Exit codes:
   2    an option, the model or the data is wrong
   3    the target failed while it wrote (the same command goes on from there)
   4    the output folder is there already, or cannot be written
-  130  interrupted (nothing stays)
+  130  interrupted (of what the target wrote all is kept, else nothing)
+  143  ended by SIGTERM (the same)
 """
 
 

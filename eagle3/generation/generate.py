@@ -83,9 +83,9 @@ def generate(
             trust_remote_code=preparation.trust_remote_code,
             verbose=request.verbose,
         )
-        with progress.waiting("starting the target"):
-            engine = start(options)
         try:
+            with progress.waiting("starting the target"):
+                engine = start(options)
             with engine as running:
                 _collect(source, running, journal, collector, preparation.history)
         except (Eagle3Error, KeyboardInterrupt):

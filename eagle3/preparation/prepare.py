@@ -21,20 +21,24 @@ def prepare(request: PreparationRequest, progress: Progress) -> PreparationRepor
     target = read_target(request.model, request.max_model_len)
     announce_code(request, progress)
     files = find_files(request.data)
-    with (
-        DatasetWriter(request.out) as writer,
-        reading_bar(sum(path.stat().st_size for path in files), limit=request.limit) as bar,
-    ):
-        collector = Collector(request, target, writer)
-        chunks = collector.counted(read_chunks(files, request.limit))
-        for chunk in tokenize_chunks(chunks, request, target):
-            collector.take(chunk)
-            bar.update(
-                bytes_read=chunk.bytes_read,
-                rows=collector.statistics.rows.total(),
-                tokens=collector.statistics.tokens,
-            )
-        return collector.commit(request.data.name)
+    try:
+        with (
+            DatasetWriter(request.out) as writer,
+            reading_bar(sum(path.stat().st_size for path in files), limit=request.limit) as bar,
+        ):
+            collector = Collector(request, target, writer)
+            chunks = collector.counted(read_chunks(files, request.limit))
+            for chunk in tokenize_chunks(chunks, request, target):
+                collector.take(chunk)
+                bar.update(
+                    bytes_read=chunk.bytes_read,
+                    rows=collector.statistics.rows.total(),
+                    tokens=collector.statistics.tokens,
+                )
+            return collector.commit(request.data.name)
+    except KeyboardInterrupt:
+        progress.say("out: nothing was kept; the same command begins anew")
+        raise
 
 
 def announce_code(request: PreparationRequest, progress: Progress) -> None:

@@ -1,6 +1,7 @@
 """The processes that train together, as torchrun or SLURM started them."""
 
 import os
+import signal
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ def joined_processes(environment: Mapping[str, str] = os.environ) -> Generator[P
             f"process {part} has nowhere to meet the others: set MASTER_ADDR and MASTER_PORT, as "
             "torchrun does"
         )
+    # Who waits for the others does so in C, where no handler is heard: until the loop listens (see
+    # stop.py), a launcher must be able to end at once those whose neighbour has failed.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Both, so that what the hosts agree on costs the GPUs nothing.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     distributed.init_process_group(

@@ -60,22 +60,29 @@ def test_a_failure_is_one_line_and_its_exit_code(desk: Path) -> None:
     assert stderr.splitlines()[-1].startswith("error: the target stopped answering")
 
 
-def test_ctrl_c_keeps_what_is_committed(desk: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "last"),
+    [
+        (signal.SIGINT, 130, "error: interrupted"),
+        (signal.SIGTERM, 143, "error: ended by SIGTERM"),
+    ],
+)
+def test_a_signal_keeps_what_is_committed(desk: Path, number: int, code: int, last: str) -> None:
     process = start(desk, "SlowEngine", "--max-tokens-per-step", "1")
     journal = desk / "eagle3-out" / "shard-00000.journal"
     deadline = time.monotonic() + 60
     while not (journal.exists() and journal.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
+    assert process.returncode == code, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
     store = StoreReader(desk / "eagle3-out")
     assert 0 < len(store.ids) < 60
-    *_, committed, interrupted = stderr.splitlines()
+    *_, committed, end = stderr.splitlines()
     assert committed.startswith(f"out: {len(store.ids)} of 60 samples are committed")
-    assert interrupted == "error: interrupted"
+    assert end == last
     for sample_id in store.ids:
         assert len(store.read(sample_id)[0].input_ids) == 1
 

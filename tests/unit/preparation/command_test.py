@@ -3,6 +3,9 @@
 import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,7 @@ def test_help_tells_every_option_and_the_exit_codes() -> None:
         "3    the target",
         "4    the output",
         "130  inter",
+        "143  ended",
     ):
         assert text in result.stdout
 
@@ -196,6 +200,55 @@ def test_the_target_writes_and_the_table_tells_of_it(
     assert result.exit_code == 0, result.stderr
     assert " generated; degenerate: " in result.stdout
     assert "<|end|>»" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "last"),
+    [
+        (signal.SIGINT, 130, "error: interrupted"),
+        (signal.SIGTERM, 143, "error: ended by SIGTERM"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("options", "told", "left"),
+    [
+        ((), "out: nothing was kept; the same command begins anew", []),
+        (("--regenerate",), "journal: 5 conversations are safe in ", [".out.generated.jsonl"]),
+    ],
+)
+def test_a_signal_ends_it_with_what_is_kept_and_how_to_go_on(
+    tmp_path: Path,
+    model: Path,
+    number: int,
+    code: int,
+    last: str,
+    options: tuple[str, ...],
+    told: str,
+    left: list[str],
+) -> None:
+    program = Path(__file__).with_name("prepare_until_signal.py")
+    data = write_questions(tmp_path / "d.jsonl", 9) if options else rows.write_all(tmp_path / "d")
+    place = tmp_path / "place"
+    place.mkdir()
+    command = [sys.executable, program, str(int(number)), "--data", data, "--model", model]
+    result = subprocess.run(
+        [*command, "--out", "out", *options],
+        cwd=place,
+        env={
+            **os.environ,
+            "BUILD_WORKING_DIRECTORY": str(place),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    *_, kept, end = result.stderr.splitlines()
+    assert kept.startswith(told)
+    assert end == last
+    assert [path.name for path in place.iterdir()] == left
 
 
 def test_an_error_is_one_line_and_its_code(tmp_path: Path, model: Path, data: Path) -> None:
