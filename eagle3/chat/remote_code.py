@@ -26,6 +26,7 @@ def remote_code(model: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(model.glob("*.py"))
+        if path.is_file()
     }
 
 

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagle3.chat.remote_code import remote_code
 from eagle3.errors import InputError
 
 _DEFAULT_MAX_MODEL_LEN = 2048
-# Every file that can change a token id or a rendered conversation.
+# Every file but code that can change a token id or a rendered conversation.
 _TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
@@ -67,11 +69,18 @@ def _is_size(value: Any) -> bool:
 
 
 def tokenizer_digest(model: Path) -> str:
-    """SHA-256 over the names and contents of the files that make token ids of conversations."""
+    """SHA-256 over the names and contents of the files that make token ids of conversations.
+
+    Code that the tokenizer brings is among them, whether or not it may be run.
+    """
     digest = hashlib.sha256()
     for path in sorted(model / name for name in _TOKENIZER_FILES):
         if path.is_file():
             content = path.read_bytes()
             digest.update(f"{path.name} {len(content)}\n".encode())
             digest.update(content)
+    # Where it lies in another repository, what is there is told when the tokenizer is opened.
+    with suppress(InputError):
+        for name, code_sha256 in remote_code(model).items():
+            digest.update(f"{name} {code_sha256}\n".encode())
     return digest.hexdigest()

@@ -58,9 +58,9 @@ class Counts:
 class Manifest:
     """What a store holds: hidden states [T, L, H] with L = len(capture_points), as `dtype`.
 
-    `tokenizer_sha256` is over the files that make token ids of text. `command` is the command
-    line of the first run and `counts` is written when a run ends; neither takes part in a
-    comparison.
+    `tokenizer_sha256` is over the files, code included, that make token ids of text. `command` is
+    the command line of the first run and `counts` is written when a run ends; neither takes part
+    in a comparison.
     """
 
     target: TargetIdentity

@@ -138,6 +138,22 @@ def test_the_tokenizer_is_part_of_the_identity(request_: ExtractionRequest) -> N
     assert difference.startswith("tokenizer_sha256")
 
 
+def test_a_tokenizer_s_own_code_is_part_of_the_identity(request_: ExtractionRequest) -> None:
+    code = request_.model / "own_tokenizer.py"
+    code.write_text("SPACE = ' '")
+    settings = request_.model / "tokenizer_config.json"
+    named = json.loads(settings.read_text()) | {"auto_map": {"AutoTokenizer": ["own.A", None]}}
+    settings.write_text(json.dumps(named))
+    before = plan_extraction(request_).manifest
+    code.write_text("SPACE = '_'")
+    difference = before.difference(plan_extraction(request_).manifest)
+    assert difference is not None
+    assert difference.startswith("tokenizer_sha256")
+    # Ready token ids do not need it: where it lies elsewhere, nobody asks for it.
+    settings.write_text(json.dumps(named | {"auto_map": {"AutoTokenizer": ["other--own.A", None]}}))
+    plan_extraction(request_)
+
+
 def test_where_the_target_lies_is_no_part_of_its_identity(request_: ExtractionRequest) -> None:
     before = plan_extraction(request_).manifest
     moved = request_.model.rename(request_.model.with_name("moved"))
