@@ -1,6 +1,7 @@
 """What a folder already holds of a run, found out without writing to it."""
 
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,9 +53,10 @@ def plan_store(folder: Path, manifest: Manifest, part: Part | None = None) -> Ho
     if not folder.exists():
         return holdings
     for store in (folder, *part_folders(folder)):
-        holdings.committed |= present_entries(store)
+        present, used = present_entries(store, read_index(store))
+        holdings.committed |= present
+        holdings.used |= used
         holdings.quarantined |= read_quarantine(store)
-        holdings.used |= read_used(store)
     for shard in shards_in_work((part or Part()).folder(folder)):
         holdings.leftovers |= {entry.id: entry for entry in whole_samples(shard)}
     return holdings
@@ -72,20 +74,22 @@ def check_folder(folder: Path, manifest: Manifest) -> None:
             _check_same_run(store, manifest)
 
 
-def present_entries(folder: Path) -> dict[str, IndexEntry]:
-    """The index without the samples of removed shards, unless those were used.
+def present_entries(
+    folder: Path, entries: Mapping[str, IndexEntry]
+) -> tuple[dict[str, IndexEntry], dict[str, IndexEntry]]:
+    """`entries`, the index, without those of removed shards that were not used; the used samples.
 
     StoreError where a shard is damaged.
     """
-    entries = read_index(folder)
     shards = list(dict.fromkeys(entry.shard for entry in entries.values()))
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as threads:
         there = threads.map(_is_there, (folder / name for name in shards))
         missing = {name for name, found in zip(shards, there, strict=True) if not found}
     used = read_used(folder)
-    return {
+    present = {
         key: entry for key, entry in entries.items() if entry.shard not in missing or key in used
     }
+    return present, used
 
 
 def _is_there(path: Path) -> bool:

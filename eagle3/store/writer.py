@@ -32,7 +32,6 @@ from eagle3.store.quarantine import (
 from eagle3.store.room import shard_sizes
 from eagle3.store.sample import Sample
 from eagle3.store.shard_writer import ShardWriter, cut_partial
-from eagle3.store.used import read_used
 
 
 class StoreWriter:
@@ -63,8 +62,7 @@ class StoreWriter:
         with contextlib.ExitStack() as opened:
             with self._explained():
                 self._lock(opened)
-                self._index = self._open_folder(opened)
-                self._number = self._first_number()
+                self._open_folder(opened)
                 self._commit_leftovers()
             self._open = opened.pop_all()
         return self
@@ -162,12 +160,6 @@ class StoreWriter:
             if not final.exists() and not partial_path(final).exists():
                 return final
 
-    def _first_number(self) -> int:
-        """Looks at all shards. Files first: what is removed is noted before."""
-        names = [path.name for path in self._folder.iterdir()]
-        names += [entry.shard for entry in read_used(self._folder).values()]
-        return next_shard_number(names)
-
     def _awaiting(self, sample: Sample) -> ShardWriter:
         for shard in tuple(self._shards):
             if shard.awaits(sample):
@@ -225,21 +217,24 @@ class StoreWriter:
             write_file(self._folder / MANIFEST, counted.to_json().encode())
             sync_folder(self._folder)
 
-    def _open_folder(self, opened: contextlib.ExitStack) -> IndexWriter:
+    def _open_folder(self, opened: contextlib.ExitStack) -> None:
+        """Begins with what is there; no file is read twice, since some have millions of lines."""
         folder = self._folder
         check_folder(folder, self._manifest)
         if not (folder / MANIFEST).exists():
             uncounted = dataclasses.replace(self._manifest, counts=None)
             write_file(folder / MANIFEST, uncounted.to_json().encode())
-        present = present_entries(folder)
-        index = IndexWriter(folder)
-        opened.callback(index.close)
-        if index.entries != present:
+        # Files before used samples: what is removed is noted before.
+        names = [path.name for path in folder.iterdir()]
+        self._index = IndexWriter(folder)
+        opened.callback(self._index.close)
+        present, used = present_entries(folder, self._index.entries)
+        if self._index.entries != present:
             # Shards were removed; until their samples come again, the index shall not tell of them.
-            index.replace(present)
+            self._index.replace(present)
+        self._number = next_shard_number([*names, *(entry.shard for entry in used.values())])
         sync_folder(folder)
         sync_folder(folder.parent)
-        return index
 
     def _lock(self, opened: contextlib.ExitStack) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

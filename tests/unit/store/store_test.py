@@ -17,6 +17,7 @@ from eagle3.store.plan import plan_store
 from eagle3.store.reader import StoreReader
 from eagle3.store.sample import Sample
 from eagle3.store.shard import Shard
+from eagle3.store.used import remove_shards
 from eagle3.store.writer import StoreWriter
 from tests.unit.store import stored
 from tests.unit.store.stored import make_manifest, make_samples, make_states
@@ -180,6 +181,25 @@ def test_a_row_is_written_only_once_and_only_where_it_is_planned(folder: Path) -
             with pytest.raises(StoreError, match=f"sample {sample.id} is not awaited"):
                 store.write(sample, make_states(sample))
         store.commit()
+
+
+def test_a_run_that_goes_on_reads_each_file_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have millions of lines where the store is large."""
+    remove_shards(folder, StoreReader(folder).entries.values())
+    names: list[str] = []
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        names.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with StoreWriter(folder, MANIFEST) as store:
+        assert len(store.committed) == 2
+        assert sorted(names) == ["index.jsonl", "used.jsonl"]
+        assert store.begin(SAMPLES[2:]).final.name == "shard-00001.safetensors"
 
 
 def test_half_a_line_in_the_index_does_not_count(folder: Path) -> None:
