@@ -60,12 +60,7 @@ class DatasetWriter:
         """Makes and locks the folder; what a killed run left in it was never more than scratch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         made = self.folder.stat()
-        try:
-            opened.enter_context(locked(self.folder))
-        except BlockingIOError as error:
-            raise StoreError(
-                f"another run is writing to {self._out}; wait for it, or give another --out"
-            ) from error
+        opened.enter_context(locked(self.folder, self._out))
         # Before it was locked another run may have given the folder its name.
         if not os.path.samestat(made, self.folder.stat()):
             raise StoreError(f"another run has just written to {self._out}; look at it")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from eagle3.errors import StoreError
+
 PARTIAL = ".partial"
 _BLOCK_BYTES = 64 * 1024
 
@@ -83,14 +85,19 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Generator[None]:
-    """Keeps other processes from locking `folder`; BlockingIOError where one has it."""
+def locked(folder: Path, out: Path | None = None) -> Generator[None]:
+    """Keeps other processes from locking `folder`.
+
+    StoreError where one has it, which calls the folder by the name `out` that users know.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BlockingIOError as error:
         os.close(descriptor)
-        raise
+        raise StoreError(
+            f"another run is writing to {out or folder}; wait for it, or give another --out"
+        ) from error
     except OSError:
         # Some network file systems have no locks.
         pass

@@ -61,7 +61,8 @@ class StoreWriter:
     def __enter__(self) -> "StoreWriter":
         with contextlib.ExitStack() as opened:
             with self._explained():
-                self._lock(opened)
+                self._folder.mkdir(parents=True, exist_ok=True)
+                opened.enter_context(locked(self._folder))
                 self._open_folder(opened)
                 self._commit_leftovers()
             self._open = opened.pop_all()
@@ -235,15 +236,6 @@ class StoreWriter:
         self._number = next_shard_number([*names, *(entry.shard for entry in used.values())])
         sync_folder(folder)
         sync_folder(folder.parent)
-
-    def _lock(self, opened: contextlib.ExitStack) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        try:
-            opened.enter_context(locked(self._folder))
-        except BlockingIOError as error:
-            raise StoreError(
-                f"another run is writing to {self._folder}; wait for it, or give another --out"
-            ) from error
 
     @contextmanager
     def _explained(self) -> Generator[None]:

@@ -184,10 +184,6 @@ def _own_folder(out: Path, config: TrainConfig) -> Generator[None]:
             held.enter_context(locked(out))
             write_file(out / CONFIG, write_config(config).encode())
             sync_folder(out)
-        except BlockingIOError as error:
-            raise StoreError(
-                f"another training is writing to {out}; wait for it, or give another --out"
-            ) from error
         except OSError as error:
             raise StoreError(
                 f"cannot write to {out}: {error.strerror}; give another --out"

@@ -1,12 +1,13 @@
-"""The kernel begins to write what is whole, and does not wait for a shard's end."""
+"""Operations on files: what the kernel is told early, and who may write."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from eagle3.errors import StoreError
 from eagle3.store import shard_writer
-from eagle3.store.durable import start_sync
+from eagle3.store.durable import locked, start_sync
 from eagle3.store.shard_writer import write_rows
 from eagle3.store.writer import StoreWriter
 from tests.unit.store.stored import make_manifest, make_samples, make_states
@@ -17,6 +18,16 @@ def test_the_kernel_takes_a_part_of_a_file(tmp_path: Path) -> None:
         file.write(bytes(3 * 4096))
         file.flush()
         assert start_sync(file.fileno(), 4096, 4096)
+
+
+def test_a_folder_is_locked_by_one_alone(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        with pytest.raises(StoreError, match=rf"another run is writing to {tmp_path}; wait for it"):
+            locked(tmp_path).__enter__()
+        with pytest.raises(StoreError, match="another run is writing to the dataset; wait for it"):
+            locked(tmp_path, Path("the dataset")).__enter__()
+    with locked(tmp_path):
+        pass
 
 
 def test_what_cannot_be_synced_is_no_error() -> None:

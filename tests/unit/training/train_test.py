@@ -304,7 +304,7 @@ def test_two_trainings_do_not_write_to_one_folder(world: Path) -> None:
             if line.startswith("step 4/12"):
                 run_training(tiny_config(world))
 
-    with pytest.raises(StoreError, match=r"another training is writing to .*out; wait"):
+    with pytest.raises(StoreError, match=r"another run is writing to .*out; wait"):
         run_training(tiny_config(world), progress=Again())
     run_training(tiny_config(world))
 
