@@ -5,6 +5,7 @@ bytes of the states, point by point, are packed with Huffman codes (deflate with
 repetitions, which finds none), and everything else stays as it is.
 """
 
+import filecmp
 import json
 import os
 import shutil
@@ -42,7 +43,7 @@ def pack_store(store: Path, folder: Path, on_bytes: OnBytes) -> None:
     """Writes the store to `folder`, packed. `on_bytes` is told bytes packed, of how many.
 
     Call it again after a kill. Raises StoreError, among others for a store of parts or of 8-bit
-    floats, which would hardly get smaller.
+    floats, which would hardly get smaller, and where `folder` has the beginning of another store.
     """
     reader = StoreReader(store)
     if reader.parts:
@@ -77,6 +78,7 @@ def _convert(
         raise StoreError(f"{folder} holds states already; give another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _begin(source, folder)
         done, total = 0, sum((source / name).stat().st_size for name in files)
         for name, target in files.items():
             if not (folder / target).exists():
@@ -84,12 +86,23 @@ def _convert(
             done += (source / name).stat().st_size
             on_bytes(done, total)
         # The manifest last: without it the folder is no store.
-        for name in (INDEX, QUARANTINE, USED, MANIFEST):
+        for name in (QUARANTINE, USED, MANIFEST):
             if (source / name).exists():
                 _write(folder / name, lambda file, path=source / name: _copy(path, file))
         sync_folder(folder)
     except OSError as error:
         raise StoreError(f"cannot write {folder}: {error.strerror}") from error
+
+
+def _begin(source: Path, folder: Path) -> None:
+    """Puts the index there first: by its checksums a later call knows whose shards lie there."""
+    ours, theirs = source / INDEX, folder / INDEX
+    if theirs.exists() or any(folder.glob("shard-*")):
+        is_ours = theirs.exists() and ours.exists() and filecmp.cmp(ours, theirs, shallow=False)
+        if not is_ours:
+            raise StoreError(f"{folder} has shards of another store; give another folder")
+    elif ours.exists():
+        _write(theirs, lambda file: _copy(ours, file))
 
 
 def _write(path: Path, write: Callable[[BinaryIO], None]) -> None:

@@ -1,6 +1,7 @@
 """A packed store unpacks to the same bytes, or not at all."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,13 +99,35 @@ def test_it_goes_on_after_a_kill(store: Path, tmp_path: Path) -> None:
     pack_store(store, tmp_path / "packed", unheard)
     # As it was left in the middle of the second shard.
     packed = tmp_path / "packed"
-    for name in ("manifest.json", "index.jsonl"):
-        (packed / name).unlink()
+    (packed / "manifest.json").unlink()
     second = packed / "shard-00001.safetensors.packed"
     second.rename(f"{second}.partial")
     pack_store(store, packed, unheard)
     unpack_store(packed, tmp_path / "again", unheard)
     assert files(tmp_path / "again") == files(store)
+
+
+@pytest.mark.parametrize("lost", [None, "index.jsonl"])
+@pytest.mark.parametrize("convert", [pack_store, unpack_store])
+def test_the_beginning_of_another_store_is_refused(
+    store: Path, tmp_path: Path, convert: Callable[..., None], lost: str | None
+) -> None:
+    """Its shards have the same names, and each would pass its own check."""
+    other = tmp_path / "other"
+    extract(other, make_manifest(SAMPLES[:2]), SAMPLES[:2])
+    if convert is unpack_store:
+        for name in (store, other):
+            pack_store(name, name.with_suffix(".packed"), unheard)
+        store, other = store.with_suffix(".packed"), other.with_suffix(".packed")
+    convert(other, tmp_path / "there", unheard)
+    # As it was left before its last file.
+    (tmp_path / "there" / "manifest.json").unlink()
+    if lost is not None:
+        (tmp_path / "there" / lost).unlink()
+    before = files(tmp_path / "there")
+    with pytest.raises(StoreError, match="there has shards of another store; give another folder"):
+        convert(store, tmp_path / "there", unheard)
+    assert files(tmp_path / "there") == before
 
 
 def test_used_and_quarantined_samples_are_told_on(store: Path, tmp_path: Path) -> None:
