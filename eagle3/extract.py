@@ -76,7 +76,7 @@ def _as_table(report: "ExtractionReport") -> str:
         "tokens": f"{report.tokens:,}",
         "tokens/s": f"{rate:,.0f}" if rate else "nothing to do: all samples were there",
         "layers": ", ".join(map(str, report.layers)),
-        "shape": f"[T, {report.shape[1]}, {report.shape[2]}] bfloat16 a sample",
+        "shape": f"[T, {report.shape[1]}, {report.shape[2]}] {report.dtype} a sample",
         "bytes": f"{report.size:,}",
         "set aside": f"{report.quarantined:,} (quarantine.jsonl)" if report.quarantined else "0",
         "where": str(report.out),

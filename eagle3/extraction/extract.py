@@ -29,9 +29,9 @@ class ExtractionReport:
     """What lies in `out` now, the parts of other runs included.
 
     `layers` are in the convention that was asked for, `shape` is [tokens, L, H] of all samples
-    together, `size` is the bytes of their shards. `tokens_per_s` is the rate of this run without
-    the start of the target, None where everything was there already. `quarantined` counts the
-    samples that were set aside.
+    together, `dtype` what they are stored as, `size` the bytes of their shards. `tokens_per_s` is
+    the rate of this run without the start of the target, None where everything was there already.
+    `quarantined` counts the samples that were set aside.
     """
 
     samples: int
@@ -39,6 +39,7 @@ class ExtractionReport:
     tokens_per_s: float | None
     layers: tuple[int, ...]
     shape: tuple[int, int, int]
+    dtype: str
     size: int
     quarantined: int
     out: Path
@@ -74,6 +75,7 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
         tokens_per_s=tokens_per_s,
         layers=_layers(plan, request),
         shape=(tokens, len(plan.capture_points), plan.architecture.hidden_size),
+        dtype=plan.manifest.dtype,
         size=store.size,
         quarantined=len(store.quarantined),
         out=request.out,

@@ -68,8 +68,11 @@ def forbid_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eagle3.extraction.extract, "Engine", start)
 
 
-def test_the_table_tells_what_was_done(desk: Desk) -> None:
-    result = desk.extract("--layers", "2,6")
+@pytest.mark.parametrize(
+    ("options", "dtype"), [((), "bfloat16"), (("--fp8-states",), "float8_e4m3fn")]
+)
+def test_the_table_tells_what_was_done(desk: Desk, options: tuple[str, ...], dtype: str) -> None:
+    result = desk.extract("--layers", "2,6", *options)
     assert result.exit_code == 0, result.stderr
     table, _, following = result.stdout.partition("\n\n")
     rows = dict(line.split(maxsplit=1) for line in table.splitlines())
@@ -77,7 +80,7 @@ def test_the_table_tells_what_was_done(desk: Desk) -> None:
     assert rows["tokens"] == "5"
     assert int(rows["tokens/s"].replace(",", "")) > 0
     assert rows["layers"] == "2, 6"
-    assert rows["shape"] == f"[T, 2, {HIDDEN_SIZE}] bfloat16 a sample"
+    assert rows["shape"] == f"[T, 2, {HIDDEN_SIZE}] {dtype} a sample"
     assert rows["where"] == str(desk.folder / "eagle3-out")
     files = (desk.folder / "eagle3-out").glob("shard-*.safetensors")
     assert rows["bytes"] == f"{sum(path.stat().st_size for path in files):,}"
