@@ -9,6 +9,7 @@ from eagle3.errors import InputError
 
 _PROJECT = "eagle3"
 _PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
+_REMEDIES = {"wandb": "log in with `wandb login`, set WANDB_MODE=offline where there is no network"}
 
 
 class Tracker(Protocol):
@@ -57,11 +58,17 @@ class _Service:
 
 
 def open_tracker(name: str, out: Path, config: Mapping[str, Any]) -> Tracker:
-    """The tracker that `--track` names. Raises InputError where its package is missing."""
+    """The tracker that `--track` names. Raises InputError where it does not start."""
     if name == "none":
         return NoTracker()
     check_tracker(name)
-    return _TensorBoard(out) if name == "tensorboard" else _Service(_PACKAGES[name], out, config)
+    try:
+        if name == "tensorboard":
+            return _TensorBoard(out)
+        return _Service(_PACKAGES[name], out, config)
+    # Each has errors of its own: no key, no network, a folder that cannot be written.
+    except Exception as error:
+        raise _did_not_start(name, error) from error
 
 
 def check_tracker(name: str) -> None:
@@ -77,6 +84,17 @@ def check_tracker(name: str) -> None:
             "third_party/<stack>/requirements.in and renew the lock; metrics.jsonl is written in "
             "any case"
         ) from error
+    except Exception as error:
+        raise _did_not_start(name, error) from error
+
+
+def _did_not_start(name: str, error: Exception) -> InputError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    remedy = _REMEDIES.get(name, "see to that")
+    return InputError(
+        f"--track {name} did not start ({reason}): {remedy}, or leave --track out; metrics.jsonl "
+        "is written in any case"
+    )
 
 
 def scalars(fields: Mapping[str, Any]) -> dict[str, float]:

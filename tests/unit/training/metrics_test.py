@@ -1,6 +1,7 @@
 """What sums over rows tell, on the console, in the file and on the page."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,26 @@ def test_a_tracker_that_is_not_installed_is_told(
     monkeypatch.setitem(trackers._PACKAGES, "wandb", "no_such_package")
     with pytest.raises(InputError, match="--track wandb needs the package no_such_package, whi"):
         open_tracker("wandb", tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("tracker", "advice"),
+    [
+        ("wandb", r"log in with `wandb login`, set WANDB_MODE=offline where .*, or leave --track"),
+        ("trackio", "see to that, or leave --track out; metrics.jsonl is written in any case"),
+    ],
+)
+@pytest.mark.parametrize("begins", ["def init(**options): ", ""])
+def test_a_tracker_that_does_not_start_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str, advice: str, begins: str
+) -> None:
+    (tmp_path / "broken_service.py").write_text(f"{begins}raise ValueError('no API\\nkey')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_service", raising=False)
+    monkeypatch.setitem(trackers._PACKAGES, tracker, "broken_service")
+    started = rf"--track {tracker} did not start \(ValueError: no API key\): {advice}"
+    with pytest.raises(InputError, match=started):
+        open_tracker(tracker, tmp_path, {})
 
 
 def test_a_tracker_gets_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
