@@ -64,13 +64,14 @@ class Optimizer:
             optimizer.zero_grad()
         return norm
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """What it remembers, as `key.parameter`, whole; all processes must ask together."""
-        return {
-            f"{key}.{name}": whole(value)
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
+        """What it remembers, as `key.parameter`; see `gathered`."""
+        memory = {
+            f"{key}.{name}": value
             for name, parameter in self.parameters.items()
             for key, value in self._memory(parameter).items()
         }
+        return gathered(memory, keep=keep)
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes over what `state` returned."""
@@ -91,6 +92,20 @@ class Optimizer:
                 if any(parameter is member for member in group["params"]):
                     return optimizer
         raise KeyError("the parameter is not trained")
+
+
+def gathered(tensors: Mapping[str, torch.Tensor], *, keep: bool) -> dict[str, torch.Tensor]:
+    """`tensors` whole, on the CPU; none of them without `keep`, where nothing is copied there.
+
+    All processes must ask together: a part is gathered from each, whoever keeps the whole.
+    """
+    kept = {}
+    for name, tensor in tensors.items():
+        if keep:
+            kept[name] = whole(tensor)
+        elif isinstance(tensor, DTensor):
+            tensor.full_tensor()
+    return kept
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from eagle3.training.data import BatchLoader, StepBatches
 from eagle3.training.distributed import Processes
 from eagle3.training.ema import RunningMean
 from eagle3.training.metrics import SUMS, StepMetrics, metrics_of
-from eagle3.training.optimizer import Optimizer, as_held, whole
+from eagle3.training.optimizer import Optimizer, as_held, gathered
 from eagle3.training.packing import pack
 from eagle3.training.parallel import (
     LossModule,
@@ -112,16 +112,22 @@ class Trainer:
         )
 
     def state(self) -> dict[str, Tensors]:
-        """Groups of whole tensors on the CPU; all processes must ask together."""
+        """Groups of whole tensors on the CPU of the first process, empty ones in the others.
+
+        All processes must ask together.
+        """
+        keep = self._processes.is_first
         groups = {
-            WEIGHTS: _whole(self._optimizer.parameters),
-            OPTIMIZER: self._optimizer.state(),
+            WEIGHTS: gathered(self._optimizer.parameters, keep=keep),
+            OPTIMIZER: self._optimizer.state(keep=keep),
         }
-        return groups if self._mean is None else groups | {MEAN: _whole(self._mean.means)}
+        if self._mean is not None:
+            groups[MEAN] = gathered(self._mean.means, keep=keep)
+        return groups
 
     @torch.no_grad()
     def load_state(self, groups: Mapping[str, Tensors]) -> None:
-        """Takes over what `state` returned."""
+        """Takes over what `state` returned in the first process."""
         parameters = self._optimizer.parameters
         for name, value in groups[WEIGHTS].items():
             parameters[name].copy_(as_held(value, parameters[name]))
@@ -129,7 +135,3 @@ class Trainer:
         if self._mean is not None:
             for name, value in groups[MEAN].items():
                 self._mean.means[name].copy_(as_held(value, parameters[name]))
-
-
-def _whole(tensors: Mapping[str, torch.Tensor]) -> Tensors:
-    return {name: whole(tensor) for name, tensor in tensors.items()}

@@ -1,15 +1,20 @@
 """Updates, learning rates and running means."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from eagle3.draft.target_weights import read_target_weights
 from eagle3.training.config import OptimizerConfig, ScheduleConfig
+from eagle3.training.distributed import Processes
 from eagle3.training.ema import RunningMean
-from eagle3.training.optimizer import Optimizer
+from eagle3.training.optimizer import Optimizer, gathered
 from eagle3.training.schedule import rate_share
+from eagle3.training.train import _new_trainer, prepare_training
+from tests.unit.training.tiny_run import ALONE, make_world, tiny_config
 
 
 class Model(nn.Module):
@@ -69,6 +74,46 @@ def test_its_memory_comes_back(kind: str) -> None:
         step(second, after)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, second.state_dict()[name]), name
+
+
+class Part:
+    """Stands in for a DTensor on a GPU."""
+
+    def __init__(self) -> None:
+        self.gathered = self.copied = 0
+
+    def detach(self) -> "Part":
+        return self
+
+    def full_tensor(self) -> "Part":
+        self.gathered += 1
+        return self
+
+    def cpu(self) -> torch.Tensor:
+        self.copied += 1
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_parts_are_gathered_by_all_and_copied_by_who_keeps_them(
+    monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    monkeypatch.setattr("eagle3.training.optimizer.DTensor", Part)
+    part = Part()
+    kept = gathered({"part": part, "plain": torch.zeros(1)}, keep=keep)  # type: ignore
+    assert (part.gathered, part.copied) == (1, keep)
+    assert list(kept) == (["part", "plain"] if keep else [])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_alone_has_the_state(tmp_path: Path, rank: int) -> None:
+    process = Processes(rank, 1, ALONE.device)
+    plan = prepare_training(tiny_config(make_world(tmp_path), ema=0.9), process)
+    trainer = _new_trainer(plan, read_target_weights(plan.model), process)
+    sizes = {name: len(group) for name, group in trainer.state().items()}
+    assert sizes.keys() == {"draft", "optimizer", "mean"}
+    assert (sizes["draft"] > 0) == (rank == 0)
+    assert (sizes["mean"] > 0) == (rank == 0)
 
 
 def test_the_rate_rises_and_falls() -> None:
