@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.errors import StoreError
 from eagle3.store.durable import PARTIAL, partial_path, sync_folder, write_file
 from eagle3.training.config import TrainConfig
+from eagle3.training.order import RUN_START, EpochStart
 
 CHECKPOINTS = "checkpoints"
 _STATE = "state.json"
@@ -30,7 +31,8 @@ class RunState:
     `step` optimizer steps are done, and so many times `batches_per_step` batches were taken of
     the data that `data_sha256` names (TrainingPlan.data_sha256), with `tokens` in them, each
     counted as often as it was seen. `acceptance` is the validation's
-    simulated acceptance length at this step, None where it was not taken.
+    simulated acceptance length at this step, None where it was not taken. `epoch` is the one that
+    the next batch is of, or an earlier one: nothing before it is packed again.
     """
 
     config: TrainConfig
@@ -38,6 +40,7 @@ class RunState:
     step: int
     acceptance: float | None = None
     tokens: int = 0
+    epoch: EpochStart = RUN_START
 
 
 def save_checkpoint(

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import overload
@@ -13,7 +13,7 @@ import torch
 from eagle3.store.encoding import decode
 from eagle3.store.row_format import width
 from eagle3.training.batch import PADDING, PackedBatch
-from eagle3.training.order import epoch_order
+from eagle3.training.order import RUN_START, EpochStart, epoch_order
 from eagle3.training.packing import Packed, pack
 from eagle3.training.samples import SampleSet
 from eagle3.training.shift import counted_rows
@@ -22,11 +22,20 @@ from eagle3.training.shift import counted_rows
 _ON_DEVICE = 2
 
 
-def packed_documents(samples: SampleSet, capacity: int, seed: int) -> Iterator[Packed]:
-    """The documents of each batch, epoch after epoch without end."""
-    for epoch in itertools.count():
-        order = epoch_order(len(samples.ids), seed, epoch)
-        yield from pack(order, samples.lengths, capacity)
+def packed_documents(
+    samples: SampleSet,
+    capacity: int,
+    seed: int,
+    start: EpochStart = RUN_START,
+    on_epoch: Callable[[EpochStart], None] = lambda _: None,
+) -> Iterator[Packed]:
+    """The documents of each batch, epoch after epoch without end; each epoch is told."""
+    batches = start.batches
+    for epoch in itertools.count(start.epoch):
+        on_epoch(EpochStart(epoch, batches))
+        for packed in pack(epoch_order(len(samples.ids), seed, epoch), samples.lengths, capacity):
+            batches += 1
+            yield packed
 
 
 def fill_batch(samples: SampleSet, documents: Packed, capacity: int) -> PackedBatch:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -19,6 +20,7 @@ from eagle3.training.following import Following, StalledError, StoppedWaitingErr
 from eagle3.training.log import Log, Record
 from eagle3.training.metrics import metrics_of
 from eagle3.training.optimizer import whole
+from eagle3.training.order import EpochStart
 from eagle3.training.packing import Packed
 from eagle3.training.plan import TrainingPlan, batches_from
 from eagle3.training.schedule import rate_share
@@ -50,6 +52,8 @@ class Loop:
         self._following = following
         # What the newest checkpoint holds.
         self._saved = state if state.step else None
+        # Of the steps that are read ahead, too.
+        self._epochs = deque([state.epoch])
         self._norm = torch.zeros(())
         self._last_scheduled = 0.0
         self._has_stepped = False
@@ -110,7 +114,8 @@ class Loop:
         self._last_scheduled = self._scheduled()
         self._meter.add(self._train(data, counted_S), tokens)
         step, seen = self._state.step + 1, self._state.tokens + tokens
-        self._state = replace(self._state, step=step, acceptance=None, tokens=seen)
+        epoch = self._epoch(self._plan.batches_per_step * step)
+        self._state = replace(self._state, step=step, acceptance=None, tokens=seen, epoch=epoch)
         run = self._plan.config.run
         if self._state.step % run.log_every == 0:
             self._write(loader.waited)
@@ -178,7 +183,9 @@ class Loop:
         left = self._plan.steps - first
         if self._following is None:
             with self._reminding(f"packing up to step {first:,}"):
-                stream = batches_from(self._plan, size * first)
+                stream = batches_from(
+                    self._plan, size * first, self._state.epoch, self._epochs.append
+                )
             yield from itertools.islice(itertools.batched(stream, size, strict=False), left)
             return
         for step in self._following.steps(first, stop):
@@ -186,6 +193,12 @@ class Loop:
                 return
             left -= step is not None
             yield step
+
+    def _epoch(self, batches: int) -> EpochStart:
+        """The last epoch that begins within the run's first `batches`, as far as is known."""
+        while len(self._epochs) > 1 and self._epochs[1].batches <= batches:
+            self._epochs.popleft()
+        return self._epochs[0]
 
     def _write_rest(self, waited: float) -> None:
         if self._meter.has_steps:

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from eagle3.preparation.vocabulary import read_frequencies
 from eagle3.store.reader import StoreReader
 from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
-from eagle3.training.order import epoch_order
+from eagle3.training.order import EpochStart, epoch_order
 from eagle3.training.packing import Packed, pack
 from eagle3.training.samples import SampleSet, read_validation, split_samples
 
@@ -203,9 +203,15 @@ def _frequencies(
     return counts_V
 
 
-def batches_from(plan: TrainingPlan, batch: int) -> Iterator[Packed]:
-    """The documents of each batch of the run, from number `batch` on; packs those before, too."""
-    stream = packed_documents(plan.training, plan.capacity, plan.config.run.seed)
-    for _ in itertools.islice(stream, batch):
+def batches_from(
+    plan: TrainingPlan, batch: int, start: EpochStart, on_epoch: Callable[[EpochStart], None]
+) -> Iterator[Packed]:
+    """The documents of each batch of the run, from number `batch` on; each epoch is told.
+
+    Those between it and `start`, the beginning of its epoch or of an earlier one, are packed, too.
+    """
+    seed = plan.config.run.seed
+    stream = packed_documents(plan.training, plan.capacity, seed, start, on_epoch)
+    for _ in itertools.islice(stream, batch - start.batches):
         pass
     return stream

@@ -15,6 +15,7 @@ from eagle3.store.row_format import FLOAT8
 from eagle3.store.writer import StoreWriter
 from eagle3.training.batch import PADDING, PackedBatch
 from eagle3.training.data import BatchLoader, fill_batch, packed_documents
+from eagle3.training.order import EpochStart
 from eagle3.training.packing import Document, Packed
 from eagle3.training.parallel import add_noise, shuffle_states
 from eagle3.training.samples import SampleSet, split_samples
@@ -102,6 +103,16 @@ def test_the_stream_has_every_sample_once_an_epoch_in_another_order(samples: Sam
     first, second = seen[: len(samples.ids)], seen[len(samples.ids) :][: len(samples.ids)]
     assert sorted(first) == sorted(second) == list(range(len(samples.ids)))
     assert first != second
+
+
+def test_the_stream_goes_on_from_the_beginning_of_any_epoch(samples: SampleSet) -> None:
+    begun: list[EpochStart] = []
+    whole = list(islice(packed_documents(samples, 64, 0, on_epoch=begun.append), 90))
+    assert [start.epoch for start in begun] == list(range(len(begun)))
+    assert len(begun) > 2
+    for start in begun:
+        left = whole[start.batches :]
+        assert list(islice(packed_documents(samples, 64, 0, start), len(left))) == left
 
 
 def test_a_damaged_sample_ends_the_run(samples: SampleSet) -> None:

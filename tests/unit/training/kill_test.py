@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import eagle3.training.checkpoint
+import eagle3.training.data
 from eagle3.progress import Progress
 from eagle3.training import loop
-from eagle3.training.checkpoint import newest_checkpoint
+from eagle3.training.checkpoint import newest_checkpoint, read_state
 from eagle3.training.config import TrainConfig
 from eagle3.training.log import METRICS, read_records
+from eagle3.training.order import epoch_order
 from eagle3.training.stop import StoppedError
 from eagle3.training.trainer import Trainer
 from tests.unit.training.tiny_run import into, make_world, run_training, tiny_config
@@ -144,6 +146,35 @@ def test_sigterm_saves_and_ends(tmp_path: Path, whole: TrainConfig) -> None:
     run_training(config)
     assert contents(tmp_path / "stopped") == contents(tmp_path / "out")
     assert losses(tmp_path / "stopped") == losses(tmp_path / "out")
+
+
+def test_going_on_packs_no_epoch_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At millions of samples a packed epoch takes minutes."""
+    world = make_world(tmp_path)
+    # A step of two batches takes from both sides where an epoch ends.
+    config = tiny_config(
+        world, max_steps=STEPS, tokens_per_step=512, batches_per_step=2, log_every=1
+    )
+    run_training(config)
+    stopped = into(config, tmp_path / "stopped")
+    with pytest.raises(StoppedError):
+        run_training(stopped, progress=_Signalling(signal.SIGTERM))
+    newest = newest_checkpoint(tmp_path / "stopped")
+    assert newest is not None
+    place = read_state(newest).epoch
+    assert place.epoch > 1
+    packed: list[int] = []
+
+    def record(samples: int, seed: int, epoch: int) -> Any:
+        packed.append(epoch)
+        return epoch_order(samples, seed, epoch)
+
+    monkeypatch.setattr(eagle3.training.data, "epoch_order", record)
+    run_training(stopped)
+    assert min(packed) == place.epoch
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "out")
 
 
 def test_ctrl_c_saves_and_ends(tmp_path: Path, whole: TrainConfig) -> None:
