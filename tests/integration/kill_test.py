@@ -165,7 +165,7 @@ def test_ctrl_c_loses_nothing_that_was_written_and_leaves_no_process(
     if moment == "extraction":
         wait_for_samples(process, out, 20)
     else:
-        while not workers(command):
+        while not workers(command) and process.poll() is None:
             time.sleep(0.005)
     family = command.children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)

@@ -1,5 +1,6 @@
 """How an engine starts, fails and ends."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -95,7 +96,9 @@ def test_a_target_that_cannot_load_is_one_clear_error_and_leaves_no_process(
 
 
 def test_a_worker_that_hangs_ends_in_a_time_out(model: Path) -> None:
-    with running_engine(model, (8,), step_timeout_s=2.0) as engine:
+    with running_engine(model, (8,)) as engine:
+        # Only now: a start may take longer.
+        engine.options = dataclasses.replace(engine.options, step_timeout_s=2.0)
         executor_of(engine).collective_rpc(_hang_in_the_next_step)
         with pytest.raises(EngineError, match=r"in a step of prompt 0 and 1 more: .*timed out"):
             engine.extract([[5, 6, 7], [8]])

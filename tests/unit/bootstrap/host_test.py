@@ -8,7 +8,7 @@ import os
 import platform
 import pwd
 import shutil
-import time
+import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -129,15 +129,24 @@ def test_every_error_is_one_line_and_an_exit_code(
 def test_a_folder_that_goes_while_it_is_measured_ends_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    measured = threading.Event()
+    size = console._size
+
+    def note(folder: Path) -> int:
+        if found := size(folder):
+            measured.set()
+        return found
+
     def as_before_python_3_13(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
     monkeypatch.setattr(Path, "rglob", as_before_python_3_13)
+    monkeypatch.setattr(console, "_size", note)
     monkeypatch.setattr(console, "_LOG_INTERVAL_S", 0.05)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "file").write_bytes(bytes(500_000))
     with console.download("something", tmp_path, 1_000_000):
-        time.sleep(0.5)
+        measured.wait(60)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == "[eagle3 setup] fetching something, 1.0 MB"
     assert set(lines[1:-1]) == {"[eagle3 setup]   0.5 MB of 1.0 MB"}

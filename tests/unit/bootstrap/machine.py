@@ -109,6 +109,7 @@ class Machine:
         return subprocess.Popen(
             [sys.executable, "-c", setup + code],
             env=environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

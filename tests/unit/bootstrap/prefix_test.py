@@ -31,16 +31,26 @@ def holder(folder: Path, *, release: str) -> str:
 
 
 def test_the_second_process_waits_and_says_so(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = machine.folder / "shared"
-    with machine.start(holder(folder, release="import time; time.sleep(0.5)")) as process:
+    said: list[str] = []
+    with machine.start(holder(folder, release="input()")) as process:
+        asking = process.stdin
+        assert asking is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
+
+        def release(line: str) -> None:
+            said.append(line)
+            asking.write("\n")
+            asking.flush()
+
+        monkeypatch.setattr("tools.bootstrap.prefix.say", release)
         with exclusive(folder, "building"):
             assert (folder / "done").exists()
         process.communicate()
-    assert "another process is building; waiting for it" in capsys.readouterr().err
+    assert said == ["another process is building; waiting for it"]
 
 
 def test_a_killed_holder_blocks_nobody_and_its_stage_is_swept(machine: Machine) -> None:

@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-import time
+import threading
 
 import pytest
 
@@ -53,12 +53,30 @@ def test_a_terminal_shows_a_bar(clock: list[float], monkeypatch: pytest.MonkeyPa
     assert "extracting: " not in drawn
 
 
+class Reminding(Progress):
+    """Tells when it has said so many lines, since a busy machine lets nothing happen on time."""
+
+    def __init__(self, lines: int) -> None:
+        self._left = lines
+        self._said = threading.Event()
+
+    def say(self, line: str) -> None:
+        super().say(line)
+        self._left -= 1
+        if not self._left:
+            self._said.set()
+
+    def wait(self) -> None:
+        assert self._said.wait(60)
+
+
 def test_waiting_is_told_again_and_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_WAITING_LINES", 0.01)
-    with Progress().waiting("starting the target"):
-        time.sleep(0.1)
+    reminding = Reminding(lines=3)
+    with reminding.waiting("starting the target"):
+        reminding.wait()
     first, *between, last = capsys.readouterr().err.splitlines()
     assert first == "starting the target ..."
     assert between
@@ -73,8 +91,9 @@ def test_a_reminder_is_for_what_takes_long(
         pass
     assert not capsys.readouterr().err
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_WAITING_LINES", 0.01)
-    with Progress().reminding("saving"):
-        time.sleep(0.1)
+    reminding = Reminding(lines=2)
+    with reminding.reminding("saving"):
+        reminding.wait()
     said = capsys.readouterr().err.splitlines()
     assert said
     assert all(re.fullmatch(r"saving: \d+ s", line) for line in said)

@@ -50,7 +50,7 @@ def test_it_ends_with_the_process_that_started_it(watching: bool) -> None:
     process.wait()
     process.stdout.close()
     try:
-        _, left = psutil.wait_procs([child], timeout=20 if watching else 3)
+        _, left = psutil.wait_procs([child], timeout=100 if watching else 3)
         assert bool(left) is not watching
     finally:
         if child.is_running():

@@ -58,5 +58,5 @@ def test_taking_from_an_empty_ring_waits() -> None:
     waiting.join(0.05)
     assert waiting.is_alive()
     ring.give_back(buffers[0])
-    waiting.join(5)
+    waiting.join(60)
     assert taken[0] is buffers[0]

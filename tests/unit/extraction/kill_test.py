@@ -86,12 +86,14 @@ def test_a_hundred_kills_change_no_byte(tmp_path: Path, monkeypatch: pytest.Monk
             child = start(request)
             time.sleep(chance.uniform(0, seconds))
             os.kill(child, signal.SIGKILL)
+            # The machine may be more busy than when a run was timed, or less.
             if os.WIFSIGNALED(os.waitpid(child, 0)[1]):
                 kills += 1
             else:
-                # It came too late: the machine is less busy than when a run was timed.
                 seconds *= 0.9
-            if (request.out / "manifest.json").exists():
+            if not (request.out / "manifest.json").exists():
+                seconds *= 1.1
+            else:
                 found = contents(request.out)
                 assert committed <= found.keys()
                 assert found.items() <= whole.items()

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,12 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 class Reads:
-    """Takes the place of what reads a block."""
+    """Takes the place of what reads a block, and calls `meanwhile` where that takes its time."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, meanwhile: Callable[["Reads"], object]) -> None:
         self.blocks: list[tuple[str, int, int]] = []
         self.at_once = self.most_at_once = 0
-        self._seconds = seconds
+        self._meanwhile = meanwhile
         self._lock = threading.Lock()
 
     def __call__(self, path: Path, offset: int, buffer: memoryview) -> None:
@@ -44,13 +45,15 @@ class Reads:
             self.blocks.append((path.name, offset, len(buffer)))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-        time.sleep(self._seconds)
+        self._meanwhile(self)
         with self._lock:
             self.at_once -= 1
 
 
-def reads(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> Reads:
-    reads = Reads(seconds)
+def reads(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Reads], object] = lambda _: None
+) -> Reads:
+    reads = Reads(meanwhile)
     monkeypatch.setattr(prefetch, "_fetch", reads)
     return reads
 
@@ -99,7 +102,14 @@ def test_blocks_are_taken_in_the_order_of_the_files(
 
 
 def test_many_are_read_at_once(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = reads(monkeypatch, seconds=0.1)
+    all_read = threading.Event()
+
+    def wait_for_all(taken: Reads) -> None:
+        if taken.at_once == 16:
+            all_read.set()
+        all_read.wait(10)
+
+    taken = reads(monkeypatch, wait_for_all)
     fetch(files)
     assert taken.most_at_once == 16
     assert len(set(taken.blocks)) == len(taken.blocks) == 3 * 20
@@ -140,8 +150,9 @@ def test_a_missing_file_is_left_to_the_loader(
 
 
 def test_it_ends_with_its_context(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = reads(monkeypatch, seconds=0.2)
-    with Prefetch(files, Progress()):
+    fetching = Prefetch(files, Progress())
+    taken = reads(monkeypatch, lambda _: fetching._stopped.wait())
+    with fetching:
         while not taken.blocks:
             time.sleep(0.001)
     assert len(taken.blocks) <= 16

@@ -150,7 +150,7 @@ def test_an_interrupt_ends_the_unpackers_and_leaves_nothing(tmp_path: Path) -> N
             assert process.poll() is None
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(30) == 130
+        assert process.wait(200) == 130
         assert not psutil.pid_exists(int(note.read_text()))
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -1,5 +1,6 @@
 """Groups run side by side on GPUs of their own, within their time, and all is reported."""
 
+import contextlib
 import json
 import os
 import signal
@@ -61,12 +62,12 @@ def test_a_step_that_takes_too_long_is_ended_with_its_children(
         "time.sleep(600)\n"
     )
     began = time.monotonic()
-    assert not run_group(group(python(code), timeout_s=5.0), Gpus([]), results, threading.Event())
-    assert time.monotonic() - began < 60
+    assert not run_group(group(python(code), timeout_s=15.0), Gpus([]), results, threading.Event())
+    assert time.monotonic() - began < 300
     [state] = report_of(results)
     assert state["steps"][0]["state"] == "timeout"  # type: ignore[index]
-    child = int(note.read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int(note.read_text())).status() == psutil.STATUS_ZOMBIE
 
 
 def test_groups_have_gpus_to_themselves(results: Results) -> None:
@@ -115,7 +116,7 @@ def test_an_interrupt_ends_the_step_that_runs_and_no_other_begins(results: Resul
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_groups([group(*steps)], [], results)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     [state] = report_of(results)
     assert state["state"] == "failed"
     assert [step["state"] for step in state["steps"]] == ["interrupted"]  # type: ignore[attr-defined]

@@ -136,11 +136,10 @@ def test_sigterm_ends_the_process_with_a_checkpoint(desk: Path) -> None:
         text=True,
     )
     out = desk / "eagle3-draft"
-    deadline = time.monotonic() + 120
-    while newest_checkpoint(out) is None and time.monotonic() < deadline:
+    while newest_checkpoint(out) is None and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate()
     assert process.returncode == 143, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
@@ -160,7 +159,6 @@ def command(desk: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         },
         capture_output=True,
         text=True,
-        timeout=250,
     )
 
 

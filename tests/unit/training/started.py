@@ -2,26 +2,27 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from torch.distributed import TCPStore
 
 from eagle3.training.log import METRICS, read_records
 
 PROGRAM = (sys.executable, "-m", "tests.unit.training.train_tiny")
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+# Where the processes of each training meet, for as long as this one lives.
+_meeting_points: list[TCPStore] = []
 
 
 def start(world: Path, count: int, *arguments: str, **flags: Any) -> list[subprocess.Popen[str]]:
     """Starts `count` processes, each with the configuration's keys `flags`."""
-    port = str(free_port())
+    # Opened here, as by torchrun: a port that was only seen to be free may be another's by then.
+    meeting_point = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    _meeting_points.append(meeting_point)
     return [
         subprocess.Popen(
             [*PROGRAM, str(world), json.dumps(flags), *arguments],
@@ -32,7 +33,8 @@ def start(world: Path, count: int, *arguments: str, **flags: Any) -> list[subpro
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(count),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
+                "MASTER_PORT": str(meeting_point.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
             },
             stderr=subprocess.PIPE,
             text=True,
@@ -44,7 +46,7 @@ def start(world: Path, count: int, *arguments: str, **flags: Any) -> list[subpro
 def end(processes: list[subprocess.Popen[str]], expected: int = 0) -> None:
     """Waits for them; the test fails where one ends otherwise than `expected`."""
     for process in processes:
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
         assert process.returncode == expected, stderr
 
 
