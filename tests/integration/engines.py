@@ -65,6 +65,9 @@ def worker_processes() -> list[str]:
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "resource_tracker" not in " ".join(child.cmdline()):
-                found.append(f"{child.pid} {child.status()}")
+            status = child.status()
+            # A zombie has no command line to tell.
+            line = [] if status == psutil.STATUS_ZOMBIE else child.cmdline()
+            if "resource_tracker" not in " ".join(line):
+                found.append(f"{child.pid} {status}")
     return found
