@@ -41,7 +41,10 @@ LOCKS = (
 
 
 def resolve(uv: Path, third_party: Path, lock: Lock) -> None:
-    """Writes `requirements.lock` beside `requirements.in`; raises CalledProcessError, BootstrapError."""
+    """Writes `requirements.lock` beside `requirements.in`.
+
+    Raises CalledProcessError where uv fails, BootstrapError where pip's settings cannot be read.
+    """
     folder = third_party / lock.folder
     fresh = folder / "requirements.lock.new"
     overrides = folder / "overrides.txt"
