@@ -25,7 +25,7 @@ def main(command: Callable[[], None]) -> int:
         signal.signal(stop, signal.default_int_handler)
     try:
         command()
-    except ServiceError as error:
+    except (ServiceError, OSError) as error:
         say(f"ERROR: {error}")
         return 1
     except KeyboardInterrupt:
