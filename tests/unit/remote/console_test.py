@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.bootstrap.cache import cache_root
 from tools.remote.console import main, user_file
 
 
@@ -26,3 +27,11 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     told = capsys.readouterr().err
     assert told.startswith("[remote] ERROR: ")
     assert told.endswith("No such file or directory: '" + str(tmp_path / "ca.pem") + "'\n")
+
+
+def test_a_cache_that_cannot_be_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EAGLE3_CACHE", "cache")
+    assert main(lambda: print(cache_root())) == 1
+    assert "ERROR: EAGLE3_CACHE must be an absolute path" in capsys.readouterr().err
