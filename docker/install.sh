@@ -4,7 +4,10 @@
 # with the module in zstandard.tar.gz beside this script. Afterwards: ROOT/run-in-image COMMAND...
 set -eu
 
-if [ $# -ne 1 ] || [ -e "$1" ]; then
+# Without the slash that may end it: names beside it are made of it.
+target=${1:-}
+target=${target%"${target##*[!/]}"}
+if [ $# -ne 1 ] || [ -z "$target" ] || [ -e "$target" ]; then
   echo "usage: sh install.sh ROOT, a folder that is not there yet" >&2
   exit 2
 fi
@@ -18,7 +21,7 @@ if ! xargs -P "$(nproc)" -d '\n' -n 4 sh -c 'printf "%s\n" "$@" | sha256sum --qu
 fi
 cd "$OLDPWD"
 
-partial=$1.partial
+partial=$target.partial
 unpackers=
 trap 'rm -rf "$partial"' EXIT
 # Processes in the background hear no Ctrl-C, and dash leaves without its EXIT trap.
@@ -98,6 +101,12 @@ for folder in dev proc sys tmp; do
   mount --rbind "/$folder" "$root/$folder"
 done
 mount --bind "$IMAGE_FOLDER" "$root/mnt"
+# What an engine brings, too: without these no name of a host is found.
+for name in hosts resolv.conf; do
+  if [ -e "/etc/$name" ] && touch "$root/etc/$name" 2> /dev/null; then
+    mount --bind "$(readlink -f "/etc/$name")" "$root/etc/$name" || :
+  fi
+done
 # The host's driver: its libraries go into a folder that is searched first, and nowhere else.
 driver=
 for library in $(driver_libraries); do
@@ -131,5 +140,5 @@ fi
 exec "$chroot" "$root" /usr/bin/env -C /mnt PWD=/mnt "$@"
 RUN
 chmod +x "$partial/run-in-image"
-mv "$partial" "$1"
-echo "ready: $1/run-in-image extract --help" >&2
+mv "$partial" "$target"
+echo "ready: $target/run-in-image extract --help" >&2

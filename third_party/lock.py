@@ -14,6 +14,7 @@ from pathlib import Path
 from runfiles import Runfiles
 
 from tools.bootstrap.cache import cache_root
+from tools.bootstrap.errors import BootstrapError
 from tools.python.environment import index
 
 _INTERPRETER = "3.13"
@@ -40,7 +41,10 @@ LOCKS = (
 
 
 def resolve(uv: Path, third_party: Path, lock: Lock) -> None:
-    """Writes `requirements.lock` beside `requirements.in`; raises CalledProcessError."""
+    """Writes `requirements.lock` beside `requirements.in`.
+
+    Raises CalledProcessError where uv fails, BootstrapError where pip's settings cannot be read.
+    """
     folder = third_party / lock.folder
     fresh = folder / "requirements.lock.new"
     overrides = folder / "overrides.txt"
@@ -88,6 +92,9 @@ def main() -> int:
             resolve(Path(uv), Path(workspace, "third_party"), lock)
         except subprocess.CalledProcessError as error:
             print(f"[lock] error: uv ended with {error.returncode}; see above", file=sys.stderr)
+            return 1
+        except BootstrapError as error:
+            print(f"[lock] error: {error}", file=sys.stderr)
             return 1
     return 0
 

@@ -38,6 +38,8 @@ class Service:
                 ],
                 stderr=output,
             )
+
+    def wait_until_ready(self) -> None:
         self.endpoint = self._wait_for(r"ready after .* on (grpc://\S+)")
 
     def _wait_for(self, pattern: str) -> str:
@@ -92,10 +94,14 @@ class Service:
 def running() -> Iterator[Service]:
     """A service that is stopped in good order, with all that it started."""
     # A socket's path may have 107 characters; the folders that Bazel gives to a test have more.
-    with tempfile.TemporaryDirectory(prefix="eagle3-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="eagle3 ", dir="/tmp") as folder:
         service = Service(Path(folder, "state"))
-        yield service
-        children = service.children()
-        service.process.send_signal(signal.SIGINT)
-        assert service.process.wait(60) == 0, service.logs()
+        try:
+            service.wait_until_ready()
+            yield service
+            children = service.children()
+        finally:
+            service.process.send_signal(signal.SIGINT)
+            code = service.process.wait(60)
+        assert code == 0, service.logs()
         assert not [child for child in children if Path(f"/proc/{child}").exists()]

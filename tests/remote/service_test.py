@@ -26,6 +26,11 @@ def test_a_command_runs_on_a_worker(service: Service) -> None:
     assert "ran on worker cpu" in done.stderr
 
 
+def test_a_command_is_found_by_its_name(service: Service) -> None:
+    done = service.run("ls", "-a")
+    assert done.stdout.split() == [".", ".."], done.stderr
+
+
 def test_a_failure_is_a_failure(service: Service) -> None:
     done = service.run("/bin/sh", "-c", "exit 7")
     assert done.returncode == 1
@@ -87,6 +92,19 @@ def test_a_test_that_ran_elsewhere_is_told_by_the_table_of_jobs(
     assert done.returncode == 1
     assert done.stdout == "remote, and no job of the service: 1 of 1 passed\n", done.stderr
     assert "1 tests are no finished job of the service, such as //a:far" in done.stderr
+
+
+def test_a_service_that_is_gone_is_told(tmp_path: Path) -> None:
+    """A machine that broke down leaves PostgreSQL's note of its port."""
+    note = tmp_path / "state/database/postmaster.pid"
+    note.parent.mkdir(parents=True)
+    note.write_text("1\n/x\n1\n1\n")
+    log = tmp_path / "events.json"
+    log.write_text(json.dumps({"id": {"started": {}}, "started": {"uuid": "x"}}))
+    words = [located("audit"), f"--state={note.parent.parent}", log]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ERROR: the service's database does not answer: connection failed" in done.stderr
 
 
 def test_a_second_service_in_the_same_folder_is_refused(service: Service) -> None:

@@ -13,10 +13,14 @@ from tools.bootstrap.pins import Pin
 
 def cache_root() -> Path:
     """$EAGLE3_CACHE, else eagle3 under $XDG_CACHE_HOME, else under .cache of the home folder."""
-    if os.environ.get("EAGLE3_CACHE"):
-        return Path(os.environ["EAGLE3_CACHE"]).absolute()
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]).absolute() / "eagle3"
+    if chosen := os.environ.get("EAGLE3_CACHE"):
+        # Each step runs in a folder of its own.
+        if not os.path.isabs(chosen):
+            raise BootstrapError(f"EAGLE3_CACHE must be an absolute path and is {chosen}")
+        return Path(chosen)
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):
+        return Path(xdg, "eagle3")
     home = os.environ.get("HOME")
     if not home:
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import re
 import struct
+
+from tools.bootstrap.errors import BootstrapError
 
 # Java's KeyStore format "JKS", version 2; its integrity hash is salted with these words.
 _MAGIC = 0xFEEDFEED
@@ -17,8 +20,17 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE
 
 
 def jks_from_pem(pem: str) -> bytes:
-    """All certificates of a PEM bundle, each once, as the bytes of a JKS file."""
-    certificates = dict.fromkeys(base64.b64decode(body) for body in _CERTIFICATE.findall(pem))
+    """All certificates of a PEM bundle, each once, as the bytes of a JKS file.
+
+    Raises BootstrapError where one is damaged.
+    """
+    try:
+        certificates = dict.fromkeys(base64.b64decode(body) for body in _CERTIFICATE.findall(pem))
+    except binascii.Error as error:
+        raise BootstrapError(
+            f"a certificate of this machine's bundle is damaged ({error}): run "
+            "update-ca-certificates, or set SSL_CERT_FILE to a bundle that is whole"
+        ) from None
     store = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
     for number, certificate in enumerate(certificates):
         store += struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(f"ca{number}")

@@ -77,6 +77,10 @@ def _explain(output: str) -> str:
     if mismatch:
         # What follows the first line names the wheel, the expected hash and the found one.
         return f"wrong SHA-256 of a wheel: {' '.join(details.partition(chr(10))[2].split())[:400]}"
+    _, unreadable, details = output.partition("Configuration file ")
+    if unreadable:
+        words = " ".join(f"{unreadable}{details}".split())
+        return f"pip cannot read its settings: {words[:400]}; mend that file"
     return (
         f"cannot fetch wheels: {process.reason(output)}; check the network and the package index "
         "that pip is configured for"

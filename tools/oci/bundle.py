@@ -25,6 +25,8 @@ from tools.oci.validate import blob_path, read_blob
 
 _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 _BLOCK = 1 << 20
+# install.sh takes a layer's parts in the order of their names, which end in three digits.
+_MAX_PARTS = 1000
 
 # Packs a layer (tar.gz) anew, as tar.zst.
 Repack = Callable[[BinaryIO, BinaryIO], None]
@@ -51,7 +53,7 @@ def write_bundle(
         repack: how to pack layers that are larger than a part; without it they stay as they are.
 
     Raises:
-        ImageError: the folder exists, or its disk is too small.
+        ImageError: the folder exists, its disk is too small, or the parts are.
     """
     index = json.loads((layout / "index.json").read_bytes())
     manifest = read_blob(layout, index["manifests"][0])
@@ -112,6 +114,7 @@ class PartWriter(io.RawIOBase):
     """Cuts what is written to it into files STEM.part-NNN of at most `size` bytes.
 
     `parts` are the files in order, `sums` their lines for sha256sum; both are whole after close().
+    write() raises ImageError where a thousand parts do not suffice.
     """
 
     def __init__(self, folder: Path, stem: str, size: int) -> None:
@@ -144,6 +147,11 @@ class PartWriter(io.RawIOBase):
         super().close()
 
     def _begin(self) -> None:
+        if len(self.parts) == _MAX_PARTS:
+            raise ImageError(
+                f"a layer needs more than {_MAX_PARTS:,} parts of {self._size:,} bytes: "
+                "name a larger --part-size"
+            )
         self.parts.append(self._folder / f"{self._stem}.part-{len(self.parts):03}")
         self._file, self._left = self.parts[-1].open("wb"), self._size
         self._sha256 = hashlib.sha256()

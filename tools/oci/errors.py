@@ -19,4 +19,7 @@ def run(command: Callable[[], None]) -> int:
         reason = "the disk is full: free some space, and do this again" if full else error
         print(f"ERROR: {reason}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0

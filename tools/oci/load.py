@@ -19,9 +19,11 @@ def main() -> None:
     parser.add_argument("--digest", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("engine", nargs="?", choices=_ENGINES)
     options = parser.parse_args()
-    engine = options.engine or next(filter(shutil.which, _ENGINES), None)
+    wanted = (options.engine,) if options.engine else _ENGINES
+    engine = next(filter(shutil.which, wanted), None)
     if engine is None:
-        raise ImageError("neither podman nor docker is here: install one, or use //docker:push")
+        missing = f"no {options.engine}" if options.engine else "neither podman nor docker"
+        raise ImageError(f"{missing} is here: install one, or use //docker:push")
     # Both read a tar of an OCI layout from their standard input (docker since version 25).
     child = subprocess.Popen([engine, "load"], stdin=subprocess.PIPE)
     # An engine that gives up in the middle has said why: that is no error of this program's.

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tools.oci.errors import run
-from tools.oci.registry import Repository
+from tools.oci.registry import Repository, check_tags
 
 
 def main() -> None:
@@ -22,6 +22,7 @@ def main() -> None:
     options = parser.parse_args()
     digest = options.digest.read_text().strip()
     repository = Repository(options.repository)
+    check_tags(options.tags)
     repository.push(options.layout, digest, [])
     repository.push_referrers(options.referrers, digest)
     repository.push(options.layout, digest, options.tags)

@@ -1,24 +1,52 @@
 """Client of the OCI distribution API, version 1.1: what pushing and pulling an image needs."""
 
-import base64
 import hashlib
 import http.client
 import json
-import os
 import re
 import ssl
 import sys
+import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tools.oci.errors import ImageError
 from tools.oci.layout import INDEX, MANIFEST, TITLE
+from tools.oci.login import authorization
 from tools.oci.validate import blob_path
 
 _TIMEOUT_S = 300
+_TELL_S = 10
+_BLOCK = 1 << 20
+# As the distribution specification has them.
+_WORD = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?P<host>([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:\d{{1,5}})?)/(?P<name>{_WORD}(/{_WORD})*)"
+)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _LOCAL = re.compile(r"^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$")
+
+
+class _Told:
+    """A file to send; says now and then how much of it has gone."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._told_s = time.monotonic()
+
+    def read(self, size: int = -1, /) -> bytes:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            sent = f"{self._file.tell() / 1e6:,.0f} of {self._size / 1e6:,.0f} MB"
+            print(f"  {sent}", file=sys.stderr, flush=True)
+        return self._file.read(size)
+
+    def rewind(self) -> None:
+        self._file.seek(0)
 
 
 class Repository:
@@ -28,11 +56,14 @@ class Repository:
     """
 
     def __init__(self, reference: str) -> None:
-        host, _, self.name = reference.partition("/")
-        if not self.name or re.search(r"[:@]", self.name):
-            raise ImageError(f"{reference!r} is not HOST/NAME, without a tag")
-        self._host = host
-        self._authorization = _basic(host)
+        words = _REFERENCE.fullmatch(reference)
+        if not words:
+            raise ImageError(
+                f"{reference!r} is not HOST/NAME, the name in lower case, without a tag"
+            )
+        self._host, self.name = words["host"], words["name"]
+        self._login = authorization(self._host, self.name)
+        self._authorization = self._login
 
     def push(self, layout: Path, digest: str, tags: list[str]) -> None:
         """Pushes blobs, then the manifest by digest, then its tags: a tag never leads nowhere."""
@@ -90,13 +121,14 @@ class Repository:
         name = descriptor.get("annotations", {}).get(TITLE, "a blob")
         print(f"pushing {name}, {descriptor['size'] / 1e6:,.1f} MB", file=sys.stderr, flush=True)
         with blob_path(layout, digest).open("rb") as file:
-            self._call("PUT", f"{target.path}?{query}", file, headers, expect=(201,))
+            body = _Told(file, descriptor["size"])
+            self._call("PUT", f"{target.path}?{query}", body, headers, expect=(201,))
 
     def _pull_blob(self, digest: str, file: Path) -> None:
         connection, response = self._open("GET", self._path("blobs", digest))
         found = hashlib.sha256()
         with file.open("wb") as out:
-            while block := response.read(1 << 20):
+            while block := response.read(_BLOCK):
                 found.update(block)
                 out.write(block)
         connection.close()
@@ -113,7 +145,7 @@ class Repository:
         self,
         method: str,
         path: str,
-        body: bytes | BinaryIO | None = None,
+        body: bytes | _Told | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         expect: tuple[int, ...] = (200,),
@@ -122,10 +154,10 @@ class Repository:
         if response.status == 401:
             self._authorization = self._token(response.headers.get("WWW-Authenticate", ""))
             connection.close()
-            if hasattr(body, "seek"):
-                body.seek(0)  # type: ignore[union-attr]
+            if isinstance(body, _Told):
+                body.rewind()
             connection, response = self._open(method, path, body, headers)
-        data = response.read()
+        data = _read(self._host, response)
         connection.close()
         if response.status not in expect:
             words = data.decode(errors="replace").strip()[:200]
@@ -138,7 +170,7 @@ class Repository:
         self,
         method: str,
         path: str,
-        body: bytes | BinaryIO | None = None,
+        body: bytes | _Told | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         authorization = {"Authorization": self._authorization} if self._authorization else {}
@@ -152,54 +184,52 @@ class Repository:
         realm = urllib.parse.urlsplit(fields["realm"])
         scope = f"repository:{self.name}:pull,push"
         query = urllib.parse.urlencode({"service": fields.get("service", ""), "scope": scope})
-        basic = _basic(self._host)
-        headers = {"Authorization": basic} if basic else {}
+        headers = {"Authorization": self._login} if self._login else {}
         _, response = _request(realm.netloc, "GET", f"{realm.path}?{query}", None, headers)
-        answer = json.loads(response.read()) if response.status == 200 else {}
-        token = answer.get("token") or answer.get("access_token")
+        token = _token_of(_read(realm.netloc, response)) if response.status == 200 else None
         if not token:
             raise ImageError(f"{self._host} refuses us: log in with `podman login {self._host}`")
         return f"Bearer {token}"
 
 
+def check_tags(tags: Iterable[str]) -> None:
+    """ImageError where one is no tag: to be known before gigabytes have been sent."""
+    for tag in tags:
+        if not _TAG.fullmatch(tag):
+            raise ImageError(f"{tag!r} is no tag: letters, digits, `_`, `.` and `-`, at most 128")
+
+
 def _request(
-    host: str, method: str, path: str, body: bytes | BinaryIO | None, headers: Mapping[str, str]
+    host: str, method: str, path: str, body: bytes | _Told | None, headers: Mapping[str, str]
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-    connection = _connection(host)
     try:
+        connection = _connection(host)
         connection.request(method, path, body, headers)
         return connection, connection.getresponse()
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, OverflowError, http.client.HTTPException) as error:
         raise ImageError(f"cannot reach the registry {host}: {error!r}") from error
+
+
+def _read(host: str, response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise ImageError(f"the registry {host} ended in mid-answer: {error!r}") from error
+
+
+def _token_of(answer: bytes) -> str | None:
+    try:
+        fields = json.loads(answer)
+        return fields.get("token") or fields.get("access_token")
+    except (ValueError, AttributeError):
+        return None
 
 
 def _connection(host: str) -> http.client.HTTPConnection:
     if _LOCAL.match(host):
-        return http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
+        return http.client.HTTPConnection(host, timeout=_TIMEOUT_S, blocksize=_BLOCK)
     context = ssl.create_default_context()
-    return http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=context)
-
-
-def _basic(host: str) -> str:
-    """The Authorization header that docker's or podman's login left for host; "" without one."""
-    home = Path(os.environ.get("HOME", "/"))
-    files = [
-        Path(os.environ.get("REGISTRY_AUTH_FILE", "/nonexistent")),
-        Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "containers/auth.json"),
-        Path(os.environ.get("DOCKER_CONFIG", home / ".docker"), "config.json"),
-    ]
-    for file in files:
-        if file.is_file():
-            try:
-                known = json.loads(file.read_text()).get("auths", {}).get(host, {})
-            except (ValueError, AttributeError) as error:
-                raise ImageError(f"{file} is damaged ({error}): log in again") from error
-            if known.get("auth"):
-                return f"Basic {known['auth']}"
-            if known.get("username"):
-                pair = f"{known['username']}:{known.get('password', '')}"
-                return f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return ""
+    return http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, blocksize=_BLOCK, context=context)
 
 
 def _check(data: bytes, digest: str) -> None:

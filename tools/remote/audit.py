@@ -30,16 +30,23 @@ _COMPLETED = 4
 
 
 def test_workers(database: str, builds: Iterable[str]) -> Workers:
-    """Who finished the tests of these builds, by the scheduler's database and Bazel's ids."""
+    """Who finished the tests of these builds, by the scheduler's database and Bazel's ids.
+
+    Raises ServiceError where the service is gone.
+    """
     query = (
         "select invocation_id, target_id, worker_name from jobs "
         "join operations on operations.job_name = jobs.name "
         "join request_metadata on request_metadata.id = operations.request_metadata_id "
         "where action_mnemonic = 'TestRunner' and stage = %s and invocation_id = any(%s)"
     )
-    with psycopg.connect(database) as connection:
-        rows = connection.execute(query, (_COMPLETED, list(builds)))
-        return {(build, target): worker for build, target, worker in rows}
+    try:
+        with psycopg.connect(database) as connection:
+            rows = connection.execute(query, (_COMPLETED, list(builds)))
+            return {(build, target): worker for build, target, worker in rows}
+    except psycopg.Error as error:
+        reason = str(error).partition("\n")[0]
+        raise ServiceError(f"the service's database does not answer: {reason}") from error
 
 
 def _options() -> argparse.Namespace:

@@ -13,6 +13,7 @@ from tools.remote.errors import ServiceError
 CACHED = "remote cache hit"
 REMOTE = "remote"
 _CACHED_HERE = "Bazel's own cache"
+_NOT_TOLD = "where Bazel does not say"
 # The rest ran on this machine.
 _NOT_HERE = (REMOTE, CACHED, _CACHED_HERE)
 _BLOCK_CHARS = 1 << 24
@@ -55,7 +56,9 @@ def read_runs(events: Path) -> list[Attempt]:
                 Attempt(
                     label=kind["testResult"]["label"],
                     invocation=invocation,
-                    where=_CACHED_HERE if result.get("cachedLocally") else execution["strategy"],
+                    where=_CACHED_HERE
+                    if result.get("cachedLocally")
+                    else execution.get("strategy", _NOT_TOLD),
                     passed=result["status"] == "PASSED",
                 )
             )
@@ -134,6 +137,8 @@ def _documents(file: Path) -> Iterator[dict]:
                 with contextlib.suppress(json.JSONDecodeError):
                     while True:
                         document, end = decoder.raw_decode(text, begin)
+                        if not isinstance(document, dict):
+                            raise ServiceError(f"{file} is no log of Bazel's")
                         yield document
                         begin = _end_of_space(text, end)
                 text = text[begin:]

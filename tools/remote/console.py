@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.bootstrap.errors import BootstrapError
 from tools.remote.errors import ServiceError
 
 
@@ -25,7 +26,7 @@ def main(command: Callable[[], None]) -> int:
         signal.signal(stop, signal.default_int_handler)
     try:
         command()
-    except ServiceError as error:
+    except (BootstrapError, ServiceError, OSError) as error:
         say(f"ERROR: {error}")
         return 1
     except KeyboardInterrupt:

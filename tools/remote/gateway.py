@@ -17,18 +17,18 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 # What a gateway of either kind is made of: {servers} are its `server` blocks.
 _CONFIG = """\
 daemon off;
-pid {folder}/pid;
+pid {pid};
 error_log stderr warn;
 worker_processes 1;
 worker_rlimit_nofile 16384;
 events {{ worker_connections 8192; }}
 http {{
   access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
+  client_body_temp_path {body};
+  proxy_temp_path {proxy};
+  fastcgi_temp_path {fastcgi};
+  uwsgi_temp_path {uwsgi};
+  scgi_temp_path {scgi};
   # A file may have any size, a test any length, a connection any number of requests.
   client_max_body_size 0;
   client_body_timeout 1h;
@@ -44,6 +44,8 @@ http {{
   {servers}
 }}
 """
+
+_PATHS = ("pid", "body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 _SERVICE = """\
 upstream store {{ server {store}; keepalive 64; keepalive_requests 100000000; }}
@@ -107,7 +109,8 @@ def gateway(
     certificate, authorized = "", "default 0;"
     if security.certificate:
         certificate = (
-            f"ssl_certificate {security.certificate}; ssl_certificate_key {security.key}; "
+            f"ssl_certificate {_quoted(security.certificate)}; "
+            f"ssl_certificate_key {_quoted(security.key)}; "
             "ssl_protocols TLSv1.2 TLSv1.3;"
         )
     if security.token:
@@ -132,7 +135,7 @@ def connection(
         port=port,
         server=server,
         name=server.rpartition(":")[0],
-        authority=authority,
+        authority=_quoted(authority),
         header=header,
     )
     return _nginx(programs, folder, leading)
@@ -140,10 +143,16 @@ def connection(
 
 def read_token(file: Path) -> str:
     """Raises ServiceError where the file does not hold a token that may stand in a header."""
-    token = file.read_text().strip()
+    token = file.read_text(encoding="ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
         raise ServiceError(f"{file} must hold one token of A-Z, a-z, 0-9 and -._~+/=")
     return token
+
+
+def _quoted(path: Path | None) -> str:
+    """A path as one word of nginx's configuration, whatever is in it."""
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def _nginx(programs: Path, folder: Path, servers: str) -> Command:
@@ -151,6 +160,7 @@ def _nginx(programs: Path, folder: Path, servers: str) -> Command:
     config = folder / "nginx.conf"
     # It may hold a token.
     config.touch(mode=0o600)
-    config.write_text(_CONFIG.format(folder=folder, servers=servers))
+    paths = {name: _quoted(folder / name) for name in _PATHS}
+    config.write_text(_CONFIG.format(**paths, servers=servers))
     words = [programs / "usr/sbin/nginx", "-p", folder, "-c", config, "-e", "stderr"]
     return Command("gateway", words)

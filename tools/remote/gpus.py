@@ -13,6 +13,9 @@ SM_LEVELS = (80, 89, 90, 100, 120)
 _QUERY = ("nvidia-smi", "--query-gpu=index,name,compute_cap", "--format=csv,noheader")
 
 
+_NONE = "No devices were found"
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One device. kind: `nvidia-h200` for "NVIDIA H200"; sm: 90 for compute capability 9.0."""
@@ -46,16 +49,24 @@ class Slot:
 
 
 def detect() -> list[Gpu]:
-    """The GPUs that nvidia-smi lists; none where there is no driver."""
+    """The GPUs that nvidia-smi lists; none without a driver. ServiceError where it fails."""
     try:
         listing = subprocess.run(_QUERY, check=True, capture_output=True, text=True).stdout
     except (FileNotFoundError, subprocess.CalledProcessError):
         return []
-    return parse(listing)
+    if listing.startswith(_NONE):
+        return []
+    try:
+        return parse(listing)
+    except ValueError:
+        words = " ".join(listing.split())[:200]
+        raise ServiceError(
+            f"nvidia-smi lists no GPUs but says: {words}; see to the driver"
+        ) from None
 
 
 def parse(listing: str) -> list[Gpu]:
-    """Reads lines such as "0, NVIDIA H200, 9.0"."""
+    """Reads lines such as "0, NVIDIA H200, 9.0"; ValueError where they are something else."""
     gpus = []
     for index, name, capability in csv.reader(listing.splitlines(), skipinitialspace=True):
         major, _, minor = capability.partition(".")

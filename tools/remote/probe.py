@@ -20,6 +20,10 @@ from buildgrid._protos.build.bazel.remote.execution.v2 import (
 
 from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
+from tools.remote.gateway import read_token
+
+# A worker hands nothing of its own environment on.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Client:
@@ -41,7 +45,10 @@ class Client:
             ]
         )
         root = reapi.Directory().SerializeToString()
-        command = reapi.Command(arguments=words, platform=platform).SerializeToString()
+        path = reapi.Command.EnvironmentVariable(name="PATH", value=_PATH)
+        command = reapi.Command(
+            arguments=words, environment_variables=[path], platform=platform
+        ).SerializeToString()
         action = reapi.Action(
             command_digest=digest(command),
             input_root_digest=digest(root),
@@ -106,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(roots))
     else:
         channel = grpc.insecure_channel(address)
-    token = options.token.read_text().strip() if options.token else None
+    token = read_token(options.token) if options.token else None
     properties = dict([("OSFamily", "linux"), ("Pool", "cpu"), *options.property])
     with channel:
         client = Client(channel, token)

@@ -1,6 +1,7 @@
 """Child processes that are started in order, watched, and stopped in the opposite order."""
 
 import ctypes
+import os
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from tools.remote.errors import ServiceError
 
 _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_LINES = 5
+_LOG_TAIL_BYTES = 10_000
 _POLL_S = 0.05
 _STOP_S = 10.0
 _TERM_S = 3.0
@@ -84,7 +86,10 @@ class Processes:
             )
 
     def tail(self, name: str) -> str:
-        lines = self.log(name).read_text(errors="replace").splitlines()
+        with self.log(name).open("rb") as log:
+            # A service that runs for months has a log of gigabytes.
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-_LOG_TAIL_LINES:] if line.strip())
 
     def drain(self, names: Iterable[str], seconds: float) -> None:

@@ -72,6 +72,19 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert cache_root() == Path("/scratch")
 
 
+def test_a_cache_that_each_step_would_seek_elsewhere_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EAGLE3_CACHE", "~/cache")
+    with pytest.raises(BootstrapError, match="must be an absolute path and is ~/cache"):
+        cache_root()
+    monkeypatch.delenv("EAGLE3_CACHE")
+    # The base directory specification says to pass such a path over.
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_root() == Path("/home/someone/.cache/eagle3")
+
+
 def test_without_any_home_the_user_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EAGLE3_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -6,6 +6,9 @@ import base64
 import hashlib
 import struct
 
+import pytest
+
+from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.truststore import jks_from_pem
 
 
@@ -53,3 +56,8 @@ def test_every_certificate_comes_back_once_and_in_order() -> None:
 def test_the_same_bundle_gives_the_same_bytes() -> None:
     bundle = pem_of(b"one") + pem_of(b"two")
     assert jks_from_pem(bundle) == jks_from_pem(bundle)
+
+
+def test_a_damaged_certificate_is_told() -> None:
+    with pytest.raises(BootstrapError, match=r"is damaged .*: run update-ca-certificates"):
+        jks_from_pem(pem_of(b"one") + pem_of(b"three").replace("=", ""))

@@ -47,6 +47,17 @@ def test_pip_naming_another_hash_is_told_in_one_line() -> None:
     assert told.endswith("Expected sha256 aaaa Got bbbb")
 
 
+def test_settings_that_pip_cannot_read_are_told_in_one_line() -> None:
+    # As printed by pip 25.1.
+    output = (
+        "Configuration file could not be loaded.\nFile contains no section headers.\n"
+        "file: '/etc/pip.conf', line: 1\n'[global\\n'\n"
+    )
+    told = wheels._explain(output)
+    assert told.startswith("pip cannot read its settings: Configuration file could not be loaded.")
+    assert told.endswith("file: '/etc/pip.conf', line: 1 '[global\\n'; mend that file")
+
+
 def test_no_network_says_what_to_check(machine: Machine) -> None:
     pin = machine.publish_wheel("tool", "1.0", {"a": "A"})
     machine.cut_network()

@@ -59,6 +59,8 @@ def test_without_an_engine_it_says_what_to_do(
     engine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(engine.parent))
+    assert run(load.main) == 1
+    assert "no podman is here" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", sys.argv[:-1])
     assert run(load.main) == 1
     assert "neither podman nor docker is here" in capsys.readouterr().err

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.oci.errors import ImageError
+from tools.oci import push
+from tools.oci import registry as client
+from tools.oci.errors import ImageError, run
 from tools.oci.layout import CONFIG, MANIFEST, TITLE, Layout
 from tools.oci.registry import Repository
 
@@ -27,6 +29,8 @@ class Registry(ThreadingHTTPServer):
         self.kept: dict[str, bytes] = {}
         self.calls: list[str] = []
         self.damaged = False
+        self.cut = False
+        self.token = json.dumps({"token": TOKEN})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -39,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + 9 * self._registry.cut))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -50,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._registry.calls.append(f"{self.command} {path}")
         if path == "/token":
             known = self.headers.get("Authorization") == f"Basic {PASSWORD}"
-            self._answer(200 if known else 401, json.dumps({"token": TOKEN}).encode())
+            self._answer(200 if known else 401, self._registry.token.encode())
         elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
             realm = f'Bearer realm="http://{self._registry.address}/token",service="here"'
             self._answer(401, WWW_Authenticate=realm)
@@ -159,6 +163,62 @@ def test_a_damaged_login_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Repository("127.0.0.1:1/name")
 
 
+@pytest.mark.usefixtures("logged_in")
+@pytest.mark.parametrize("token", ["<html>", "[]", "{}"])
+def test_nonsense_of_a_token_server_is_a_refusal(
+    token: str, registry: Registry, image: tuple[Path, str]
+) -> None:
+    registry.token = token
+    with pytest.raises(ImageError, match="refuses us"):
+        Repository(f"{registry.address}/name").push(*image, [])
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_an_answer_that_is_cut_is_told(registry: Registry, image: tuple[Path, str]) -> None:
+    registry.cut = True
+    with pytest.raises(ImageError, match="ended in mid-answer: IncompleteRead"):
+        Repository(f"{registry.address}/name").push(*image, [])
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_a_long_push_says_how_far_it_is(
+    registry: Registry,
+    image: tuple[Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(client, "_TELL_S", 0)
+    Repository(f"{registry.address}/name").push(*image, [])
+    assert "pushing all, 0.0 MB\n  0 of 0 MB\n" in capsys.readouterr().err
+
+
+def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> None:
+    (tmp_path / "digest").write_text("sha256:0\n")
+    files = [f"--{name}={tmp_path}/{name}" for name in ("layout", "digest", "referrers")]
+    monkeypatch.setattr("sys.argv", ["push", *files, *words])
+
+
+@pytest.mark.parametrize("tag", ["my tag", "", "é", "-x", "x" * 129])
+def test_a_bad_tag_is_refused_before_anything_is_sent(
+    tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments(monkeypatch, tmp_path, "--", "127.0.0.1:1/name", "0.1", tag)
+    assert run(push.main) == 1
+    assert "is no tag" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_no_stack_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Repository, "push", interrupt)
+    arguments(monkeypatch, tmp_path, "127.0.0.1:1/name")
+    assert run(push.main) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_what_is_no_registry_is_told(image: tuple[Path, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -178,7 +238,21 @@ def test_an_unreachable_registry(image: tuple[Path, str]) -> None:
         Repository("127.0.0.1:1/name").push(*image, [])
 
 
-@pytest.mark.parametrize("reference", ["host", "host/name:tag", "host/name@sha256:0"])
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "/name",
+        "ho st/name",
+        "host",
+        "host/Name",
+        "host/name/",
+        "host/name:tag",
+        "host/name@sha256:0",
+        "host/näme",
+        "host:x/name",
+        "https://host/name",
+    ],
+)
 def test_a_reference_is_host_and_name(reference: str) -> None:
     with pytest.raises(ImageError, match="is not HOST/NAME"):
         Repository(reference)

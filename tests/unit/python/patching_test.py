@@ -25,6 +25,7 @@ index 1..2 100644
 +six and a half
  seven
 """
+_DIFF = _PATCH.partition("\n\n")[2]
 _CREATES = """\
 --- /dev/null
 +++ b/pkg/fresh.py
@@ -43,7 +44,7 @@ def site(tmp_path: Path) -> Path:
 
 def _patch(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "01-name.patch"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
     return file
 
 
@@ -97,7 +98,7 @@ def test_refuses_to_apply_twice(tmp_path: Path, site: Path) -> None:
 
 
 def test_changes_nothing_when_one_file_of_two_fails(tmp_path: Path, site: Path) -> None:
-    second = _PATCH.replace("pkg/module.py", "pkg/missing.py")
+    second = _DIFF.replace("pkg/module.py", "pkg/missing.py")
     with pytest.raises(PatchError, match=r"pkg/missing\.py is not in the installed packages"):
         apply_patch(read_patch(_patch(tmp_path, _PATCH + second)), site)
     assert (site / "pkg/module.py").read_text() == _SOURCE
@@ -114,6 +115,10 @@ def test_changes_nothing_when_one_file_of_two_fails(tmp_path: Path, site: Path) 
         pytest.param(
             _PATCH.replace("--- a/pkg/module.py", "--- a/pkg/old.py"), "renames", id="rename"
         ),
+        pytest.param(_PATCH + "+more\n", r"line 17 is in no hunk: '\+more'", id="more"),
+        pytest.param(_PATCH.replace("@@ -6,2", "@ -6,2"), "in no hunk: '@ -6,2", id="header"),
+        pytest.param(_PATCH + _DIFF, r"changes pkg/module\.py twice", id="twice"),
+        pytest.param("Symptom: caf\udce9\n" + _PATCH, "is not UTF-8", id="latin"),
         pytest.param(_PATCH + "\\ No newline at end of file\n", "last newline", id="newline"),
     ],
 )

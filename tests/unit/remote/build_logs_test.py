@@ -52,6 +52,13 @@ def test_a_test_without_a_job_of_that_build_is_unproven(events: Path) -> None:
     assert "remote, and no job of the service: 0 of 1 passed" in build_logs.places(runs, workers)
 
 
+def test_a_test_that_bazel_gives_no_place_is_listed(tmp_path: Path) -> None:
+    events = [{"id": {"started": {}}, "started": {"uuid": BUILD}}, result("//a:x", status="FAILED")]
+    (tmp_path / "events").write_text("".join(map(json.dumps, events)))
+    lines = build_logs.places(read_runs(tmp_path / "events"), {})
+    assert lines == ["where Bazel does not say: 0 of 1 passed", "  //a:x"]
+
+
 def test_a_log_that_ends_in_the_middle_is_refused(events: Path) -> None:
     events.write_text(events.read_text()[:-20])
     with pytest.raises(ServiceError, match=r"events\.json ends in the middle"):
@@ -61,6 +68,9 @@ def test_a_log_that_ends_in_the_middle_is_refused(events: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text('{"id": {}}')
     with pytest.raises(ServiceError, match="not what --build_event_json_file wrote"):
+        read_runs(tmp_path / "other")
+    (tmp_path / "other").write_text("[1]")
+    with pytest.raises(ServiceError, match="other is no log of Bazel's"):
         read_runs(tmp_path / "other")
     with pytest.raises(ServiceError, match=r"cannot read .*none"):
         read_runs(tmp_path / "none")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.remote.console import user_file
+from tools.bootstrap.cache import cache_root
+from tools.remote.console import main, user_file
 
 
 def test_a_file_is_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +20,18 @@ def test_without_bazel_it_is_where_the_program_stands(
     monkeypatch.delenv("BUILD_WORKING_DIRECTORY", raising=False)
     monkeypatch.chdir(tmp_path)
     assert user_file("ca.pem") == tmp_path / "ca.pem"
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lambda: print((tmp_path / "ca.pem").read_bytes())) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("[remote] ERROR: ")
+    assert told.endswith("No such file or directory: '" + str(tmp_path / "ca.pem") + "'\n")
+
+
+def test_a_cache_that_cannot_be_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EAGLE3_CACHE", "cache")
+    assert main(lambda: print(cache_root())) == 1
+    assert "ERROR: EAGLE3_CACHE must be an absolute path" in capsys.readouterr().err

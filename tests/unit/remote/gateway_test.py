@@ -16,7 +16,7 @@ def written(folder: Path, security: Security) -> str:
 def files(folder: Path, token: str = "s3cret") -> Security:
     for name in ("certificate", "key"):
         (folder / name).write_text(name)
-    (folder / "token").write_text(token + "\n")
+    (folder / "token").write_text(f"{token}\n", errors="surrogateescape")
     return Security(folder / "certificate", folder / "key", folder / "token")
 
 
@@ -58,10 +58,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Security(tmp_path / "gone", tmp_path / "key").check()
 
 
-@pytest.mark.parametrize("token", ["", "a b", 'a"; return 200; #'])
+@pytest.mark.parametrize("token", ["", "a b", "\udcff", 'a"; return 200; #'])
 def test_a_token_that_would_change_the_configuration_is_refused(tmp_path: Path, token: str) -> None:
     with pytest.raises(ServiceError, match="must hold one token"):
         files(tmp_path, token).check()
+
+
+def test_a_path_with_spaces_and_quotes_is_one_word(tmp_path: Path) -> None:
+    folder = tmp_path / 'my "state"'
+    text = written(folder / "gateway", Security())
+    assert f'pid "{tmp_path}/my \\"state\\"/gateway/pid";' in text
+    folder.mkdir(exist_ok=True)
+    text = written(folder / "gateway", files(folder))
+    assert f'ssl_certificate_key "{tmp_path}/my \\"state\\"/key";' in text
 
 
 def test_good_files_pass(tmp_path: Path) -> None:

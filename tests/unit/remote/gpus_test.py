@@ -1,9 +1,11 @@
 """Which GPUs a host has, and who gets them."""
 
+from pathlib import Path
+
 import pytest
 
 from tools.remote.errors import ServiceError
-from tools.remote.gpus import Gpu, gpu_counts, parse, share_out
+from tools.remote.gpus import Gpu, detect, gpu_counts, parse, share_out
 
 LISTING = """\
 0, NVIDIA H200, 9.0
@@ -18,6 +20,26 @@ def test_the_drivers_listing_is_read() -> None:
         Gpu(1, "nvidia-h200", 90),
         Gpu(2, "nvidia-b200", 100),
     ]
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An nvidia-smi, still to be written."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program = tmp_path / "nvidia-smi"
+    program.touch(mode=0o755)
+    return program
+
+
+def test_a_driver_without_devices_lists_none(smi: Path) -> None:
+    smi.write_text("#!/bin/bash\necho No devices were found\n")
+    assert detect() == []
+
+
+def test_a_driver_in_trouble_is_told(smi: Path) -> None:
+    smi.write_text("#!/bin/bash\necho '0, [Unknown Error], [Unknown Error]'\n")
+    with pytest.raises(ServiceError, match=r"says: 0, \[Unknown Error\], .*see to the driver"):
+        detect()
 
 
 def test_no_device_is_in_two_slots() -> None:

@@ -113,3 +113,12 @@ def test_children_die_with_a_service_that_is_killed_outright(tmp_path: Path) -> 
     service.wait()
     service.stdout.close()
     wait_for(lambda: not alive(child))
+
+
+def test_the_end_of_a_huge_log_is_read_alone(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    with processes.log("worker").open("wb") as log:
+        # More than fits in memory; it takes no disk.
+        log.seek(1 << 36)
+        log.write(b"\nfirst\n\nlast\n")
+    assert processes.tail("worker").endswith("first | last")

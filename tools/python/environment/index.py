@@ -10,21 +10,31 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.bootstrap.errors import BootstrapError
+
 
 def pip_settings() -> dict[str, str]:
     """Returns pip's effective settings by bare name, such as {"index-url": "..."}.
 
     Later kinds win, as in pip itself: configuration files, then PIP_* variables, which pip
-    lists under ":env:".
+    lists under ":env:". BootstrapError where pip cannot read one of its files.
     """
     wheels = Path(sys.base_prefix, "share", "python-wheels")
     pip = next(wheels.glob("pip-*.whl")) / "pip"
-    listing = subprocess.run(
-        [sys.executable, str(pip), "config", "list"], check=True, capture_output=True, text=True
-    ).stdout
+    done = subprocess.run(
+        [sys.executable, str(pip), "config", "list"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        raise BootstrapError(
+            f"pip cannot read its settings: {' '.join(done.stderr.split())}; mend that file"
+        )
     settings: dict[str, str] = {}
     from_environment: dict[str, str] = {}
-    for line in listing.splitlines():
+    for line in done.stdout.splitlines():
         key, _, value = line.partition("=")
         section, _, name = key.rpartition(".")
         target = from_environment if section == ":env:" else settings
@@ -46,6 +56,8 @@ def uv_environment(settings: Mapping[str, str]) -> dict[str, str]:
         environment["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if timeout := settings.get("timeout", settings.get("default-timeout")):
         environment["UV_HTTP_TIMEOUT"] = timeout
+    if proxy := settings.get("proxy"):
+        environment["ALL_PROXY"] = proxy if "://" in proxy else f"http://{proxy}"
     if certificates := settings.get("cert"):
         environment["SSL_CERT_FILE"] = certificates
     if hosts := settings.get("trusted-host"):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_FILE = "/dev/null"
+# What git writes between the hunks of two files.
+_BETWEEN = ("diff --git ", "index ", "new file mode ")
 
 
 class PatchError(Exception):
@@ -52,10 +54,13 @@ def read_patch(file: Path) -> Patch:
     """Parses a `-p1` unified diff.
 
     Raises:
-        PatchError: not a diff, a hunk whose counts do not add up, or a form that is not
-            supported (renames, deletions, binary files, a missing last newline).
+        PatchError: not a diff, a hunk whose counts do not add up, a line outside the hunks, or a
+            form that is not supported (renames, deletions, binary files, a missing last newline).
     """
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PatchError(f"{file.name}: is not UTF-8: {error}") from error
     lines = text.splitlines(keepends=True)
     first = next(
         (i for i, line in enumerate(lines) if line.startswith(("diff --git ", "--- a/", "--- /"))),
@@ -69,10 +74,16 @@ def read_patch(file: Path) -> Patch:
             changes.append(change)
         elif lines[at].startswith(("rename ", "deleted file", "Binary files", "GIT binary")):
             raise PatchError(f"{file.name}: unsupported: {lines[at].strip()}")
-        else:
+        elif not lines[at].strip() or lines[at].startswith(_BETWEEN):
             at += 1
+        else:
+            # Passed over, it would be a part of the patch that is never applied.
+            raise PatchError(f"{file.name}: line {at + 1} is in no hunk: {lines[at].rstrip()!r}")
     if not changes:
         raise PatchError(f"{file.name}: holds no unified diff")
+    paths = [change.path for change in changes]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise PatchError(f"{file.name}: changes {', '.join(twice)} twice: join the hunks")
     return Patch(
         name=file.name,
         digest=hashlib.sha256(text.encode()).hexdigest(),
