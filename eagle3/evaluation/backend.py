@@ -41,7 +41,7 @@ class Backend(Protocol):
     tie: float
 
     def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
-        """A pass over the prompts at each temperature; where not `timed`, speed does not matter."""
+        """A pass over the prompts at each temperature; where not `timed`, speeds may lack."""
 
     def gap(self, prompt: Prompt, output: Sequence[int], position: int, other: int) -> float:
         """By how much the target alone, after `output[:position]`, prefers its token to `other`.

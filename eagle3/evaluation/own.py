@@ -36,9 +36,9 @@ class OwnBackend:
     def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
         drafter = Drafter(load_draft(draft).float().to(self.device)) if draft else None
         name = f"with {draft.name}" if draft else "target alone"
-        return [self._pass(name, drafter, temperature) for temperature in temperatures]
+        return [self._pass(name, drafter, temperature, timed) for temperature in temperatures]
 
-    def _pass(self, name: str, drafter: Drafter | None, temperature: float) -> Run:
+    def _pass(self, name: str, drafter: Drafter | None, temperature: float, timed: bool) -> Run:
         what = f"{name}, temperature {temperature:g}" if temperature else f"{name}, greedy"
         budget = self._decoding.max_new_tokens * len(self._prompts)
         outputs: list[tuple[int, ...]] = []
@@ -54,7 +54,8 @@ class OwnBackend:
                 bar.advance(samples=1, tokens=len(generation.tokens))
         # The first token of each is the prompt's pass, which is not timed.
         tokens = sum(len(output) - 1 for output in outputs)
-        return Run(tuple(outputs), Result(kinds, {1: tokens / seconds if seconds else 0.0}))
+        speeds = {1: tokens / seconds if seconds else 0.0} if timed else {}
+        return Run(tuple(outputs), Result(kinds, speeds))
 
     def _generate(
         self, drafter: Drafter | None, prompt: Prompt, temperature: float, number: int

@@ -53,18 +53,21 @@ class ServedBackend:
             if draft is not None:
                 return [self._pass(server, temperature, timed) for temperature in temperatures]
             # Outputs are compared with those whose scores are known, should others ever differ.
-            outputs = self._scored(server)
+            outputs = self._scored(server, timed)
+            if not timed:
+                return [Run(outputs, Result({}, {})) for _ in temperatures]
             return [
                 replace(run, outputs=outputs, batched={1: run.outputs, **run.batched})
                 for run in (self._pass(server, temperature, timed) for temperature in temperatures)
             ]
 
-    def _scored(self, server: Server) -> tuple[tuple[int, ...], ...]:
+    def _scored(self, server: Server, timed: bool) -> tuple[tuple[int, ...], ...]:
         """The target's own greedy outputs; keeps what else it would have said in each place."""
         prompts = self._prompts.prompts
         served = server.generate(
             [prompt.tokens for prompt in prompts],
             max_new_tokens=self._request.max_new_tokens,
+            batch=1 if timed else len(prompts),
             scores=_SCORES,
         )
         self._own_scores = {
@@ -84,7 +87,7 @@ class ServedBackend:
             outputs |= {p.place: o for p, o in zip(prompts, served.outputs, strict=True)}
             tokens += sum(map(len, served.outputs))
             seconds += served.seconds
-        speeds = {1: tokens / seconds}
+        speeds = {1: tokens / seconds} if timed else {}
         batched: dict[int, tuple[tuple[int, ...], ...]] = {}
         for batch in self._request.batches if timed and not temperature else ():
             if batch > 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from eagle3.errors import InputError
+from eagle3.errors import EngineError, InputError
 from eagle3.evaluation import evaluate as evaluation
 from eagle3.evaluation.evaluate import evaluate
 from eagle3.evaluation.own import OwnBackend
@@ -104,6 +104,40 @@ def test_a_draft_that_changes_the_output_is_found(
     assert not report.lossless
     assert report.identical == {1: 0.5}
     assert as_json(report)["identical"] == {"1": 0.5}
+
+
+def test_without_speed_acceptance_is_the_same(
+    request_: EvaluationRequest, report: EvaluationReport
+) -> None:
+    untimed = evaluate(replace(request_, timed=False), Progress())
+    assert untimed.greedy.acceptance == report.greedy.acceptance
+    figures = as_json(untimed)
+    assert figures["tokens_per_s"] == figures["tokens_per_s_alone"] == figures["identical"] == {}
+    assert "tokens/s" not in as_table(untimed)
+
+
+@pytest.mark.parametrize("error", [EngineError, InputError])
+def test_what_fails_beside_the_draft_takes_nothing_along(
+    request_: EvaluationRequest, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    honest = OwnBackend.run
+
+    def fail(self: OwnBackend, draft, temperatures, *, timed):
+        if draft not in (None, request_.draft, request_.shuffled):
+            raise error("did not start")
+        return honest(self, draft, temperatures, timed=timed)
+
+    monkeypatch.setattr(OwnBackend, "run", fail)
+    report = evaluate(request_, Progress())
+    assert report.failed == {"untrained": "did not start", "other": "did not start"}
+    assert set(report.floors) == {"shuffled states"}
+    assert report.floor is report.floors["shuffled states"]
+    assert as_json(report)["beside"] == {}
+    assert "NOT MEASURED: other: did not start" in as_table(report)
+    none = replace(report, floors={})
+    assert not none.clearly_wins
+    assert as_json(none)["floor_acceptance_length"] is None
+    assert "WARNING: no floor could be measured" in as_table(none)
 
 
 def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest) -> None:
