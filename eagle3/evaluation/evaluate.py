@@ -1,7 +1,7 @@
 """The evaluation of a draft, from a request to a report."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eagle3.draft.config import DraftConfig
@@ -44,27 +44,16 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         trust_remote_code=request.trust_remote_code,
     )
     progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
-    backend = _backend(request, model, prompts, progress)
-    [alone] = backend.run(None, (0.0,), timed=request.timed)
-    progress.say(f"the target alone: answered{_speeds(alone)}")
-    temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
-    greedy, *sampled = backend.run(request.draft, temperatures, timed=request.timed)
-    progress.say(f"{request.draft.name}: {_acceptance(greedy)}{_speeds(greedy)}")
-    for run in sampled:
-        progress.say(f"  at temperature {request.temperature:g}: {_acceptance(run)}")
-    others: dict[str, Run] = {}
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
         floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
-        for name, other in {**floors, **request.beside}.items():
-            try:
-                [others[name]] = backend.run(other, (0.0,), timed=False)
-                progress.say(f"{name}: {_acceptance(others[name])}")
-            except (InputError, EngineError) as error:
-                failed[name] = str(error)
-                progress.say(f"{name}: not measured: {error}")
+        backend = _backend(request, model, prompts, progress)
+        [alone] = backend.run(None, (0.0,), timed=request.timed)
+        progress.say(f"the target alone: answered{_speeds(alone)}")
+        greedy, *sampled = _run_draft(request, backend, failed, progress)
+        others = _run_others({**floors, **request.beside}, backend, failed, progress)
     results = {name: run.result for name, run in others.items()}
     return EvaluationReport(
         backend=backend.name,
@@ -83,6 +72,39 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         divergences=_divergences(backend, prompts, alone, [greedy, *others.values()]),
         tie=backend.tie,
     )
+
+
+def _run_draft(
+    request: EvaluationRequest, backend: Backend, failed: dict[str, str], progress: Progress
+) -> list[Run]:
+    """The greedy pass, and the one at a temperature unless it is not asked for or `failed`."""
+    temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
+    runs: list[Run] = []
+    try:
+        for run in backend.run(request.draft, temperatures, timed=request.timed):
+            name = f"temperature {temperatures[len(runs)]:g}" if runs else request.draft.name
+            progress.say(f"{name}: {_acceptance(run)}{_speeds(run)}")
+            runs.append(run)
+    except EngineError as error:
+        if not runs:
+            raise
+        failed[f"temperature {request.temperature:g}"] = str(error)
+    return runs
+
+
+def _run_others(
+    drafts: Mapping[str, Path], backend: Backend, failed: dict[str, str], progress: Progress
+) -> dict[str, Run]:
+    """A greedy pass of each of the drafts that has not `failed`."""
+    runs: dict[str, Run] = {}
+    for name, draft in drafts.items():
+        try:
+            [runs[name]] = backend.run(draft, (0.0,), timed=False)
+            progress.say(f"{name}: {_acceptance(runs[name])}")
+        except (InputError, EngineError) as error:
+            failed[name] = str(error)
+            progress.say(f"{name}: not measured: {error}")
+    return runs
 
 
 # What is known already is worth saying: the rest of an evaluation can take long, or be stopped.

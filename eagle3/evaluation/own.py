@@ -1,6 +1,6 @@
 """The backend for machines where vLLM cannot speculate: transformers, one prompt at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,10 +33,13 @@ class OwnBackend:
         self._decoding = replace(decoding, stop_ids=prompts.stop_ids)
         self._progress = progress
 
-    def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
+    def run(
+        self, draft: Path | None, temperatures: Sequence[float], *, timed: bool
+    ) -> Iterator[Run]:
         drafter = Drafter(load_draft(draft).float().to(self.device)) if draft else None
         name = f"with {draft.name}" if draft else "target alone"
-        return [self._pass(name, drafter, temperature, timed) for temperature in temperatures]
+        for temperature in temperatures:
+            yield self._pass(name, drafter, temperature, timed)
 
     def _pass(self, name: str, drafter: Drafter | None, temperature: float, timed: bool) -> Run:
         what = f"{name}, temperature {temperature:g}" if temperature else f"{name}, greedy"

@@ -60,9 +60,14 @@ class EvaluationReport:
     tie: float = 0.0
 
     @property
+    def widest_gap(self) -> float:
+        """The gap of the worst divergence; 0 where every output is the target's own."""
+        return max((divergence.gap for divergence in self.divergences), default=0.0)
+
+    @property
     def lossless(self) -> bool:
         """Whether every greedy output is the target's own, but for ties of its arithmetic."""
-        return all(divergence.gap <= self.tie for divergence in self.divergences)
+        return self.widest_gap <= self.tie
 
     @property
     def floor(self) -> Result | None:

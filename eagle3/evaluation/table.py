@@ -1,5 +1,6 @@
 """A report as people read it, and as programs do."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ def as_json(report: EvaluationReport) -> dict[str, Any]:
         "failed": dict(report.failed),
         "per_position": [round(share, 4) for share in greedy.joint],
         "lossless": report.lossless,
+        "divergences": len(report.divergences),
+        "widest_gap": round(report.widest_gap, 4) if report.widest_gap < math.inf else None,
         "clearly_wins": report.clearly_wins,
         "per_position_conditional": [round(share, 4) for share in greedy.conditional],
         "by_kind": {kind: round(a.length, 4) for kind, a in report.greedy.acceptance.items()},
@@ -113,7 +116,8 @@ def _verdicts(report: EvaluationReport) -> list[str]:
     wrong = [d for d in report.divergences if d.gap > report.tie]
     lines = [f"lossless: {'yes' if report.lossless else 'NO'}: greedy output is the target's own"]
     if ties:
-        lines[-1] += f", but for {len(ties)} ties of the arithmetic"
+        widest = max(divergence.gap for divergence in ties)
+        lines[-1] += f", but for {len(ties)} ties of the arithmetic, by {widest:.3g} at most"
     lines += [
         f"  {d.place}: differs at token {d.position}, where the target is sure by {d.gap:.3g}"
         for d in wrong[:_SHOWN]

@@ -24,7 +24,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ServedBackend:
 
 
 def run(backend: ServedBackend, *, timed: bool, draft: Path | None = DRAFT) -> list[Run]:
-    return backend.run(draft, (0.0, 1.0), timed=timed)
+    return list(backend.run(draft, (0.0, 1.0), timed=timed))
 
 
 def test_a_timed_draft_runs_one_prompt_at_a_time_and_greedily_in_batches(
