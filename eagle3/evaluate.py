@@ -18,6 +18,7 @@ from eagle3.command import (
     stdout_for_result_only,
     user_path,
 )
+from eagle3.errors import EngineError
 from eagle3.progress import Progress
 
 _HELP = """Measure how much of a draft the target accepts.
@@ -33,7 +34,7 @@ Exit codes:
   0    done, whatever the draft is worth
   1    unexpected failure
   2    an option, the draft or the data is wrong
-  3    the target failed while running
+  3    the target failed while running, with the draft or one beside it
   130  interrupted
   143  ended by SIGTERM
 """
@@ -137,6 +138,12 @@ def _parse_beside(
     help="Prompts at once, for the speeds that vLLM is timed at.",
 )
 @click.option(
+    "--speed/--no-speed",
+    "timed",
+    default=True,
+    help="Tell speeds, too. Without, vLLM starts sooner and runs the prompts of a kind at once.",
+)
+@click.option(
     "--tp",
     "tensor_parallel",
     type=click.IntRange(min=1),
@@ -187,6 +194,8 @@ def evaluate(
         )
         report = evaluate_draft(request, progress)
     click.echo(json.dumps(table.as_json(report)) if as_json else table.as_table(report))
+    if report.failed:
+        raise EngineError(f"not measured: {', '.join(report.failed)} (the report says why)")
 
 
 if __name__ == "__main__":

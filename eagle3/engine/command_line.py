@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eagle3.engine.environment import runs_on_cpu
+from eagle3.engine.environment import runs_on_cpu, set_caches
 from eagle3.errors import InputError
 
 
@@ -26,6 +26,7 @@ def serve(model: Path, draft: Path, speculative_tokens: int, further: Sequence[s
     """
     if runs_on_cpu():
         raise InputError("vLLM does not speculate on a CPU: run with --config=cuda128 on a GPU")
+    set_caches()
     from vllm.entrypoints.cli.main import main
 
     sys.argv = ["vllm", *serve_arguments(model, draft, speculative_tokens), *further]

@@ -33,8 +33,7 @@ def set_environment(
     """
     os.environ.update(_always(verbose))
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
-    for name, value in _caches().items():
-        os.environ.setdefault(name, value)
+    set_caches()
     if runs_on_cpu():
         os.environ.update(_on_cpu(tensor_parallel))
     if max_model_len == architecture.max_position_embeddings:
@@ -59,8 +58,13 @@ def _always(verbose: bool) -> dict[str, str]:
     }
 
 
+def set_caches() -> None:
+    """Says where to cache, for a user without a name or a home, as in a container."""
+    for name, value in _caches().items():
+        os.environ.setdefault(name, value)
+
+
 def _caches() -> dict[str, str]:
-    """Where to cache for a user without a home that can be written, as in a container."""
     # torch asks for the user's name, and a uid without a passwd entry has none.
     user = {"USER": str(os.getuid())}
     if "HOME" in os.environ and os.access(os.environ["HOME"], os.W_OK):

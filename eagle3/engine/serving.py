@@ -1,5 +1,6 @@
 """A target that vLLM serves, alone or with an EAGLE-3 draft, and what vLLM counts of the draft."""
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.environment import runs_on_cpu, set_environment
-from eagle3.engine.worker_log import one_line_cause
+from eagle3.engine.quiet import quiet_libraries
+from eagle3.engine.worker_log import one_line_cause, workers_print_to
 from eagle3.errors import EngineError, InputError
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ class ServingOptions:
 
     `draft` is an exported draft or None; `speculative_tokens` is the length of its chains.
     `max_model_len` holds prompt and answer. `eager` starts sooner and runs slower.
-    `trust_remote_code` lets the target's folder bring Python code that is run.
+    `trust_remote_code` lets the target's folder bring Python code that is run. Only with `verbose`
+    does what vLLM says reach the terminal.
     """
 
     model: Path
@@ -71,17 +74,19 @@ class Server:
     def __init__(self, options: ServingOptions) -> None:
         self.options = options
         architecture = read_architecture(options.model)
-        self._sockets = Path(tempfile.mkdtemp(prefix="eagle3-serving-"))
+        # Of this server alone: its sockets, and the log of its processes.
+        self._folder = Path(tempfile.mkdtemp(prefix="eagle3-serving-"))
+        self._log = self._folder / "workers.log"
         set_environment(
             architecture,
             options.tensor_parallel,
             options.max_model_len,
-            sockets=self._sockets,
+            sockets=self._folder,
             verbose=options.verbose,
         )
         self._llm: LLM | None = None
         try:
-            self._llm = _start(options, architecture)
+            self._llm = _start(options, architecture, self._log)
         except BaseException:
             self.close()
             raise
@@ -122,7 +127,7 @@ class Server:
                 )
             ]
         except Exception as error:
-            raise EngineError(f"the target failed: {one_line_cause(error)}") from error
+            raise EngineError(f"the target failed: {one_line_cause(error, self._log)}") from error
         seconds = time.perf_counter() - began
         drafts, *accepted = (now - then for now, then in zip(self._counters(), before, strict=True))
         return Served(
@@ -157,7 +162,7 @@ class Server:
         if self._llm is not None:
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -171,11 +176,16 @@ class Server:
         self.close()
 
 
-def _start(options: ServingOptions, architecture: TargetArchitecture) -> "LLM":
-    from vllm.entrypoints.llm import LLM
-
+def _start(options: ServingOptions, architecture: TargetArchitecture, log: Path) -> "LLM":
     try:
-        return LLM(str(options.model), **_vllm_options(options, architecture))
+        with contextlib.ExitStack() as quiet:
+            if not options.verbose:
+                quiet.enter_context(quiet_libraries())
+                # Bars of loading and of capturing graphs would bury what the command says.
+                quiet.enter_context(workers_print_to(log))
+            from vllm.entrypoints.llm import LLM
+
+            return LLM(str(options.model), **vllm_options(options, architecture))
     except ValueError as error:
         raise InputError(
             f"vLLM refuses to serve {options.model.name}: {one_line_cause(error)}"
@@ -183,11 +193,12 @@ def _start(options: ServingOptions, architecture: TargetArchitecture) -> "LLM":
     except Exception as error:
         raise EngineError(
             f"the target {options.model.name} did not start (-v shows its log): "
-            f"{one_line_cause(error)}"
+            f"{one_line_cause(error, log)}"
         ) from error
 
 
-def _vllm_options(options: ServingOptions, architecture: TargetArchitecture) -> dict[str, Any]:
+def vllm_options(options: ServingOptions, architecture: TargetArchitecture) -> dict[str, Any]:
+    """What vLLM's `LLM` is given beside the target's folder."""
     chosen: dict[str, Any] = {
         "dtype": "bfloat16",
         "seed": options.seed,
@@ -196,6 +207,8 @@ def _vllm_options(options: ServingOptions, architecture: TargetArchitecture) -> 
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "enforce_eager": options.eager or runs_on_cpu(),
         "trust_remote_code": options.trust_remote_code,
+        # The same prompts run pass after pass: from the second on, they would cost nothing.
+        "enable_prefix_caching": False,
         "disable_log_stats": False,
     }
     if options.draft is not None:

@@ -1,6 +1,6 @@
 """What an evaluation asks of whatever runs the target."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import eq
 from pathlib import Path
@@ -40,8 +40,13 @@ class Backend(Protocol):
     device: str
     tie: float
 
-    def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
-        """A pass over the prompts at each temperature; where not `timed`, speed does not matter."""
+    def run(
+        self, draft: Path | None, temperatures: Sequence[float], *, timed: bool
+    ) -> Iterator[Run]:
+        """A pass over the prompts at each temperature, as it ends; only `timed` ones have speeds.
+
+        The passes must be taken to the end: what runs them stops there.
+        """
 
     def gap(self, prompt: Prompt, output: Sequence[int], position: int, other: int) -> float:
         """By how much the target alone, after `output[:position]`, prefers its token to `other`.

@@ -1,7 +1,7 @@
 """The evaluation of a draft, from a request to a report."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eagle3.draft.config import DraftConfig
@@ -11,7 +11,7 @@ from eagle3.draft.served_config import read_config, target_of
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.engine.architecture import read_architecture
 from eagle3.engine.environment import runs_on_cpu
-from eagle3.errors import InputError
+from eagle3.errors import EngineError, InputError
 from eagle3.evaluation.backend import Backend, Run
 from eagle3.evaluation.floor import untrained
 from eagle3.evaluation.own import OwnBackend
@@ -29,7 +29,8 @@ SHUFFLED = "shuffled states"
 def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport:
     """Runs the target alone, with the draft, and with each floor. Raises InputError, EngineError.
 
-    Everything that can be checked is checked before the target is loaded.
+    Everything that can be checked is checked before the target is loaded. Once the draft is
+    measured, what fails of the others is in the report and ends nothing.
     """
     model, config = _check(request)
     longest = config.max_position_embeddings - request.max_new_tokens
@@ -43,20 +44,16 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         trust_remote_code=request.trust_remote_code,
     )
     progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
-    backend = _backend(request, model, prompts, progress)
-    [alone] = backend.run(None, (0.0,), timed=True)
-    progress.say(f"the target alone: {_speeds(alone)}")
-    temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
-    greedy, *sampled = backend.run(request.draft, temperatures, timed=True)
-    progress.say(f"{request.draft.name}: {_length(greedy)}, {_speeds(greedy)}")
+    failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
         floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
-        others = {}
-        for name, other in {**floors, **request.beside}.items():
-            [others[name]] = backend.run(other, (0.0,), timed=False)
-            progress.say(f"{name}: {_length(others[name])}")
+        backend = _backend(request, model, prompts, progress)
+        [alone] = backend.run(None, (0.0,), timed=request.timed)
+        progress.say(f"the target alone: answered{_speeds(alone)}")
+        greedy, *sampled = _run_draft(request, backend, failed, progress)
+        others = _run_others({**floors, **request.beside}, backend, failed, progress)
     results = {name: run.result for name, run in others.items()}
     return EvaluationReport(
         backend=backend.name,
@@ -66,25 +63,60 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         greedy=greedy.result,
         sampled=sampled[0].result if sampled else None,
         temperature=request.temperature,
-        floors={name: results[name] for name in floors},
+        floors={name: results[name] for name in floors if name in results},
         alone_tokens_per_s=alone.result.tokens_per_s,
-        beside={name: results[name] for name in request.beside},
-        identical=greedy.identical(alone),
-        identical_alone=alone.identical(alone),
+        beside={name: results[name] for name in request.beside if name in results},
+        failed=failed,
+        identical=greedy.identical(alone) if request.timed else {},
+        identical_alone=alone.identical(alone) if request.timed else {},
         divergences=_divergences(backend, prompts, alone, [greedy, *others.values()]),
         tie=backend.tie,
     )
 
 
+def _run_draft(
+    request: EvaluationRequest, backend: Backend, failed: dict[str, str], progress: Progress
+) -> list[Run]:
+    """The greedy pass, and the one at a temperature unless it is not asked for or `failed`."""
+    temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
+    runs: list[Run] = []
+    try:
+        for run in backend.run(request.draft, temperatures, timed=request.timed):
+            name = f"temperature {temperatures[len(runs)]:g}" if runs else request.draft.name
+            progress.say(f"{name}: {_acceptance(run)}{_speeds(run)}")
+            runs.append(run)
+    except EngineError as error:
+        if not runs:
+            raise
+        failed[f"temperature {request.temperature:g}"] = str(error)
+    return runs
+
+
+def _run_others(
+    drafts: Mapping[str, Path], backend: Backend, failed: dict[str, str], progress: Progress
+) -> dict[str, Run]:
+    """A greedy pass of each of the drafts that has not `failed`."""
+    runs: dict[str, Run] = {}
+    for name, draft in drafts.items():
+        try:
+            [runs[name]] = backend.run(draft, (0.0,), timed=False)
+            progress.say(f"{name}: {_acceptance(runs[name])}")
+        except (InputError, EngineError) as error:
+            failed[name] = str(error)
+            progress.say(f"{name}: not measured: {error}")
+    return runs
+
+
 # What is known already is worth saying: the rest of an evaluation can take long, or be stopped.
-def _length(run: Run) -> str:
+def _acceptance(run: Run) -> str:
     total = run.result.total
-    return f"acceptance length {total.length:.3f} +- {total.length_error:.3f}"
+    joint = " ".join(f"{share:.1%}" for share in total.joint)
+    return f"acceptance length {total.length:.3f} +- {total.length_error:.3f}, joint {joint}"
 
 
 def _speeds(run: Run) -> str:
     speeds = run.result.tokens_per_s.items()
-    return ", ".join(f"{speed:,.0f} tokens/s at batch {batch}" for batch, speed in speeds)
+    return "".join(f", {speed:,.0f} tokens/s at batch {batch}" for batch, speed in speeds)
 
 
 def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:

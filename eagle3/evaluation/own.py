@@ -1,6 +1,6 @@
 """The backend for machines where vLLM cannot speculate: transformers, one prompt at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,12 +33,15 @@ class OwnBackend:
         self._decoding = replace(decoding, stop_ids=prompts.stop_ids)
         self._progress = progress
 
-    def run(self, draft: Path | None, temperatures: Sequence[float], *, timed: bool) -> list[Run]:
+    def run(
+        self, draft: Path | None, temperatures: Sequence[float], *, timed: bool
+    ) -> Iterator[Run]:
         drafter = Drafter(load_draft(draft).float().to(self.device)) if draft else None
         name = f"with {draft.name}" if draft else "target alone"
-        return [self._pass(name, drafter, temperature) for temperature in temperatures]
+        for temperature in temperatures:
+            yield self._pass(name, drafter, temperature, timed)
 
-    def _pass(self, name: str, drafter: Drafter | None, temperature: float) -> Run:
+    def _pass(self, name: str, drafter: Drafter | None, temperature: float, timed: bool) -> Run:
         what = f"{name}, temperature {temperature:g}" if temperature else f"{name}, greedy"
         budget = self._decoding.max_new_tokens * len(self._prompts)
         outputs: list[tuple[int, ...]] = []
@@ -54,7 +57,8 @@ class OwnBackend:
                 bar.advance(samples=1, tokens=len(generation.tokens))
         # The first token of each is the prompt's pass, which is not timed.
         tokens = sum(len(output) - 1 for output in outputs)
-        return Run(tuple(outputs), Result(kinds, {1: tokens / seconds if seconds else 0.0}))
+        speeds = {1: tokens / seconds if seconds else 0.0} if timed else {}
+        return Run(tuple(outputs), Result(kinds, speeds))
 
     def _generate(
         self, drafter: Drafter | None, prompt: Prompt, temperature: float, number: int

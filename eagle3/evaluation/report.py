@@ -35,10 +35,12 @@ class Result:
 class EvaluationReport:
     """The draft, greedy and sampled, beside the floors and the target alone.
 
-    `floors` and `beside`, other drafts, are by name. `tie` is the gap up to which two tokens are
-    equal to the arithmetic used. `identical` is the share of the draft's greedy outputs that are
-    token for token what the target alone gave one prompt at a time, by the number of prompts at
-    once; `identical_alone` is the same of the target alone, whose arithmetic may differ by batch.
+    `floors` and `beside`, other drafts, are by name, and `failed` says of each of them that could
+    not be measured why. Speeds and `identical` are empty where nothing was timed. `tie` is the gap
+    up to which two tokens are equal to the arithmetic used. `identical` is the share of the draft's
+    greedy outputs that are token for token what the target alone gave one prompt at a time, by the
+    number of prompts at once; `identical_alone` is the same of the target alone, whose arithmetic
+    may differ by batch.
     """
 
     backend: str
@@ -51,21 +53,28 @@ class EvaluationReport:
     floors: Mapping[str, Result]
     alone_tokens_per_s: Mapping[int, float]
     beside: Mapping[str, Result] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
     identical: Mapping[int, float] = field(default_factory=dict)
     identical_alone: Mapping[int, float] = field(default_factory=dict)
     divergences: tuple[Divergence, ...] = ()
     tie: float = 0.0
 
     @property
-    def lossless(self) -> bool:
-        """Whether every greedy output is the target's own, but for ties of its arithmetic."""
-        return all(divergence.gap <= self.tie for divergence in self.divergences)
+    def widest_gap(self) -> float:
+        """The gap of the worst divergence; 0 where every output is the target's own."""
+        return max((divergence.gap for divergence in self.divergences), default=0.0)
 
     @property
-    def floor(self) -> Result:
-        """The best of the floors."""
-        return max(self.floors.values(), key=lambda result: result.total.length)
+    def lossless(self) -> bool:
+        """Whether every greedy output is the target's own, but for ties of its arithmetic."""
+        return self.widest_gap <= self.tie
+
+    @property
+    def floor(self) -> Result | None:
+        """The best of the floors that were measured."""
+        return max(self.floors.values(), key=lambda result: result.total.length, default=None)
 
     @property
     def clearly_wins(self) -> bool:
-        return self.greedy.total.clearly_above(self.floor.total)
+        floor = self.floor
+        return floor is not None and self.greedy.total.clearly_above(floor.total)

@@ -12,7 +12,7 @@ class EvaluationRequest:
 
     `model` None is the target that the draft names. `shuffled` is a draft of the same shape that
     was trained on shuffled states, `beside` other drafts by name, of the same capture points.
-    `batches` are numbers of prompts at once, for vLLM's speeds.
+    `batches` are numbers of prompts at once, for vLLM's speeds; not `timed`, no speed is told.
     """
 
     draft: Path
@@ -25,6 +25,7 @@ class EvaluationRequest:
     max_new_tokens: int = 64
     speculative_tokens: int = 5
     temperature: float = 1.0
+    timed: bool = True
     batches: tuple[int, ...] = (1, 8, 32)
     seed: int = 0
     tensor_parallel: int = 1

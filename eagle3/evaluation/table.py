@@ -1,5 +1,6 @@
 """A report as people read it, and as programs do."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,14 +15,17 @@ _SHOWN = 5
 
 def as_json(report: EvaluationReport) -> dict[str, Any]:
     """The report's figures; `per_position` is joint: the share of steps that got so far."""
-    greedy = report.greedy.total
+    greedy, floor = report.greedy.total, report.floor
     return {
         "acceptance_length": round(greedy.length, 4),
-        "floor_acceptance_length": round(report.floor.total.length, 4),
+        "floor_acceptance_length": round(floor.total.length, 4) if floor else None,
         "floors": _lengths(report.floors),
         "beside": _lengths(report.beside),
+        "failed": dict(report.failed),
         "per_position": [round(share, 4) for share in greedy.joint],
         "lossless": report.lossless,
+        "divergences": len(report.divergences),
+        "widest_gap": round(report.widest_gap, 4) if report.widest_gap < math.inf else None,
         "clearly_wins": report.clearly_wins,
         "per_position_conditional": [round(share, 4) for share in greedy.conditional],
         "by_kind": {kind: round(a.length, 4) for kind, a in report.greedy.acceptance.items()},
@@ -75,7 +79,6 @@ def as_table(report: EvaluationReport) -> str:
         _row("greedy, of those that got there", report.greedy.total.conditional, None),
         "",
         *_speed_lines(report),
-        "",
         _DEFINITION,
         "#n: share of steps that accepted drafted token n",
         *_verdicts(report),
@@ -91,6 +94,8 @@ def _row(name: str, shares: tuple[float, ...], acceptance: Acceptance | None) ->
 
 
 def _speed_lines(report: EvaluationReport) -> list[str]:
+    if not report.greedy.tokens_per_s:
+        return []
     lines = [
         f"{'prompts at once':<34}{'alone':>10}{'drafted':>10}   {'tokens/s':<10}"
         "outputs equal to the target's, one at a time"
@@ -103,7 +108,7 @@ def _speed_lines(report: EvaluationReport) -> list[str]:
             f"{batch:<34}{alone:>10,.1f}{drafted:>10,.1f}   {ratio:<10}{same:.1%} "
             f"(alone {of_target:.1%})"
         )
-    return lines
+    return [*lines, ""]
 
 
 def _verdicts(report: EvaluationReport) -> list[str]:
@@ -111,13 +116,17 @@ def _verdicts(report: EvaluationReport) -> list[str]:
     wrong = [d for d in report.divergences if d.gap > report.tie]
     lines = [f"lossless: {'yes' if report.lossless else 'NO'}: greedy output is the target's own"]
     if ties:
-        lines[-1] += f", but for {len(ties)} ties of the arithmetic"
+        widest = max(divergence.gap for divergence in ties)
+        lines[-1] += f", but for {len(ties)} ties of the arithmetic, by {widest:.3g} at most"
     lines += [
         f"  {d.place}: differs at token {d.position}, where the target is sure by {d.gap:.3g}"
         for d in wrong[:_SHOWN]
     ]
+    lines += [f"NOT MEASURED: {name}: {reason}" for name, reason in report.failed.items()]
     if report.clearly_wins:
         lines.append("the draft clearly beats the floor")
+    elif report.floor is None:
+        lines.append("WARNING: no floor could be measured")
     else:
         lines.append(
             "WARNING: the draft does not clearly beat the floor: too little training, states of "

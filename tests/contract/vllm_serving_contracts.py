@@ -57,7 +57,13 @@ FRONT_END = (
     ),
     Contract(
         "vllm.engine.arg_utils:EngineArgs",
-        Has("max_model_len", "disable_log_stats", "limit_mm_per_prompt", "speculative_config"),
+        Has(
+            "max_model_len",
+            "enable_prefix_caching",
+            "disable_log_stats",
+            "limit_mm_per_prompt",
+            "speculative_config",
+        ),
         (SERVING,),
         "what LLM takes beyond its own parameters",
     ),

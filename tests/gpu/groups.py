@@ -1,7 +1,9 @@
 """What is proven on GPUs, in groups that each have their own time: tests and measurements."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.gpu.targets import Target, read_targets
 
@@ -15,12 +17,29 @@ class Step:
     """A command of Python's, without `python3`; its last line of JSON, if any, is its figures.
 
     In a word, `{files}` stands for the folder whose files are results, and `{work}` for one that
-    stays when the group has ended.
+    stays when the group has ended. `where_there` are further words, each set of them left out where
+    the folder that its last word names is not there. A step that has run for `timeout_s` is ended,
+    so that it leaves the group's time to those behind it.
     """
 
     name: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    where_there: tuple[tuple[str, ...], ...] = ()
+    timeout_s: float = math.inf
+
+    def words(self, files: Path, work: Path) -> list[str]:
+        """The command on this machine, as it is now."""
+
+        def placed(word: str) -> str:
+            return word.replace("{files}", str(files)).replace("{work}", str(work))
+
+        words = [placed(word) for word in self.command]
+        for further in self.where_there:
+            added = [placed(word) for word in further]
+            if Path(added[-1].rpartition("=")[2]).exists():
+                words += added
+        return words
 
 
 @dataclass(frozen=True)
@@ -44,8 +63,15 @@ def _step(target: Target) -> Step:
     return Step(target.label, target.command, dict(target.environment))
 
 
-def _module(name: str, module: str, *arguments: str) -> Step:
-    return Step(name, ("-m", module, *arguments))
+def _module(
+    name: str,
+    module: str,
+    *arguments: str,
+    where_there: tuple[tuple[str, ...], ...] = (),
+    timeout_s: float = math.inf,
+) -> Step:
+    words = ("-m", module, *arguments)
+    return Step(name, words, where_there=where_there, timeout_s=timeout_s)
 
 
 _DATA = ("--data", "smollm2-selfgen", "--max-tokens-per-step", "8192")
@@ -54,54 +80,73 @@ _RECIPE = (
     *("--unroll-steps", "7", "--unroll-decay", "0.8", "--validation-share", "0.03"),
     *("--checkpoint-every", "250", "--log-every", "50"),
 )
-_HELDOUT = ("--data", "heldout", "--prompts", "80")
-# Of trainings that differ in one thing.
-_VARIANTS = {
-    "base": (),
-    "shuffled": ("--shuffle-states",),
-    "argmax": ("--feed", "argmax"),
-    "fp8": ("--fp8",),
-}
+_HELDOUT = ("--data", "heldout", "--prompts", "80", "--json")
 
 
-def _extract(store: str) -> Step:
-    return _module("extract", "eagle3.extract", *_DATA, "--out", store, "--json")
-
-
-def _train(store: str, run: str, epochs: int, *more: str) -> Step:
+def _extract() -> Step:
     return _module(
-        f"train, {run.rsplit('/', 1)[1]}",
-        *("eagle3.train", "--store", store, "--model", "smollm2", "--epochs", str(epochs)),
-        *(*_RECIPE, "--train-head", *more, "--out", run, "--json"),
+        "extract",
+        *("eagle3.extract", *_DATA, "--out", "{work}/store", "--json"),
+        timeout_s=3 * _MINUTE,
+    )
+
+
+def _train(run: str, epochs: int, *more: str) -> Step:
+    return _module(
+        f"train, {run}",
+        *("eagle3.train", "--store", "{work}/store", "--model", "smollm2"),
+        *("--epochs", str(epochs), *_RECIPE, "--train-head", *more),
+        *("--out", f"{{work}}/{run}", "--json"),
+        timeout_s=7 * _MINUTE,
+    )
+
+
+def _evaluate(name: str, run: str, *options: str, others: tuple[tuple[str, ...], ...] = ()) -> Step:
+    return _module(
+        name,
+        *("eagle3.evaluate", "--draft", f"{{work}}/{run}/draft", *_HELDOUT, *options),
+        where_there=others,
+        timeout_s=8 * _MINUTE,
     )
 
 
 def _road() -> Iterable[Step]:
-    store, run = "{work}/store", "{work}/run"
-    yield _extract(store)
-    yield _train(store, run, 4)
-    yield _module(
-        "evaluate",
-        *("eagle3.evaluate", "--draft", f"{run}/draft", *_HELDOUT),
-        *("--batches", "1,8,32", "--temperature", "1.0", "--json"),
-    )
+    yield _extract()
+    yield _train("run", 4)
+    # Acceptance first, without the compiled graphs that speeds want: it is what matters most.
+    yield _evaluate("evaluate, acceptance", "run", "--no-speed")
+    yield _evaluate("evaluate, speed", "run", "--batches", "1,8,32", "--temperature", "0")
 
 
 def _comparison() -> Iterable[Step]:
-    store = "{work}/store"
-    yield _extract(store)
-    for name, flags in _VARIANTS.items():
-        yield _train(store, f"{{work}}/{name}", 2, *flags)
+    """What matters most is trained first, and evaluated before the rest is trained."""
+    yield _extract()
+    yield _train("base", 2)
     yield _module(
         "train, speculators 0.3.0",
         *("eagle3.train_peer", "--run", "{work}/base", "--out", "{work}/peer", "--json"),
+        timeout_s=6 * _MINUTE,
     )
-    yield _module(
+    yield _train("shuffled", 2, "--shuffle-states")
+    yield _evaluate(
         "evaluate",
-        *("eagle3.evaluate", "--draft", "{work}/base/draft", *_HELDOUT, "--batches", "1"),
-        *("--shuffled", "{work}/shuffled/draft"),
-        *("--beside", "speculators-0.3.0={work}/peer/draft"),
-        *("--beside", "argmax={work}/argmax/draft", "--beside", "fp8={work}/fp8/draft", "--json"),
+        "base",
+        *("--no-speed", "--temperature", "0"),
+        others=(
+            ("--beside", "speculators-0.3.0={work}/peer/draft"),
+            ("--shuffled", "{work}/shuffled/draft"),
+        ),
+    )
+    yield _train("argmax", 2, "--feed", "argmax")
+    yield _train("fp8", 2, "--fp8")
+    yield _evaluate(
+        "evaluate, variants",
+        "base",
+        *("--no-speed", "--temperature", "0"),
+        others=(
+            ("--beside", "argmax={work}/argmax/draft"),
+            ("--beside", "fp8={work}/fp8/draft"),
+        ),
     )
 
 

@@ -190,21 +190,16 @@ def run_step(
     log.flush()
     position = log.tell()
     environment = os.environ | step.environment | {"CUDA_VISIBLE_DEVICES": state["gpus"]}
-    words = [
-        word.replace("{files}", str(results.files)).replace(
-            "{work}", str(results.work(state["group"]))
-        )
-        for word in step.command
-    ]
     process = subprocess.Popen(
-        [sys.executable, *words],
+        [sys.executable, *step.words(results.files, results.work(state["group"]))],
         stdout=log,
         stderr=subprocess.STDOUT,
         env=environment,
         start_new_session=True,
     )
     try:
-        entry["state"] = _outcome(process, max(deadline, began + 1.0), stopped)
+        ends = min(max(deadline, began + 1.0), began + step.timeout_s)
+        entry["state"] = _outcome(process, ends, stopped)
     finally:
         _end(process)
     entry["seconds"] = time.monotonic() - began
@@ -269,12 +264,14 @@ def _gpu_numbers(text: str) -> list[int]:
 
 
 def _print_status(results: Results) -> bool:
-    """Prints a line a group and its last step; whether all have ended."""
+    """Prints a line for each group and each step, and its figures; whether all have ended."""
     states = results.read()
     for state in states:
         print(_summary(state))
         for step in state["steps"]:
             print(f"    {step['state']:<8}{step['seconds']:>7.1f} s  {step['name']}")
+            if step["figures"] is not None:
+                print(f"        {json.dumps(step['figures'])}")
     return all(state["ended"] for state in states)
 
 

@@ -4,8 +4,9 @@
 #   sh run.sh [--detach] [--gpus 0,1] GROUP...   runs groups of tests and measurements
 #   sh run.sh list | status | wait SECONDS | report
 #   sh run.sh exec COMMAND...      one command of the image; ./python3 is `exec python3`
-# Results lie in results/ beside this script, and are copied to $OUT where that is set. Where the
-# image's root cannot be entered (no right to mount, or EAGLE3_IN_PLACE=1), its own Python runs in place.
+# Results lie in results/ beside this script; with the logs of the groups they are copied to $OUT, where
+# that is set. Where the image's root cannot be entered (no right to mount, or EAGLE3_IN_PLACE=1), its own
+# Python runs in place.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 image=$here/image
@@ -68,7 +69,8 @@ enter() {
   cd "$results"
   case $(cat mode) in
     "in the"*)
-      exec "$image/run-in-image" env -C "${workspace#"$image/root"}" EAGLE3_RESULTS="$results" "$@"
+      # There the current folder is /mnt, wherever it lies here.
+      exec "$image/run-in-image" env -C "${workspace#"$image/root"}" EAGLE3_RESULTS=/mnt "$@"
       ;;
   esac
   set -a
@@ -102,7 +104,7 @@ fi
 code=0
 (enter python3 -m tests.gpu.proof "$@") || code=$?
 if [ -n "${OUT:-}" ] && [ -d "$OUT" ]; then
-  for file in "$results"/report.* "$results"/files/*; do
+  for file in "$results"/report.* "$results"/files/* "$results"/groups/*.log; do
     [ ! -e "$file" ] || cp "$file" "$OUT/"
   done
 fi

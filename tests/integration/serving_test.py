@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eagle3.engine.serving import Server, ServingOptions
-from eagle3.errors import InputError
+from eagle3.errors import EngineError, InputError
 from tests.integration.prompts import random_prompts
 from tests.integration.reference import load_reference
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
@@ -34,6 +34,18 @@ def test_the_target_alone_says_what_transformers_says(tmp_path: Path) -> None:
             assert logprobs_V[token] > logprobs_V.max() - 0.1
             assert best[token] == max(best.values())
             assert best[token] == pytest.approx(float(logprobs_V[token]), abs=0.1)
+
+
+def test_why_a_target_did_not_start_is_told_and_no_log_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = make_llama(tmp_path / "model")
+    for weights in model.glob("*.safetensors"):
+        weights.unlink()
+    with pytest.raises(EngineError, match=r"did not start .*: .*Cannot find any model weights"):
+        Server(ServingOptions(model, max_model_len=128))
+    told = capfd.readouterr()
+    assert "Traceback" not in told.out + told.err
 
 
 def test_what_vllm_refuses_is_one_line(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """What serving a draft hands to vLLM."""
 
 import json
+import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
@@ -39,6 +42,21 @@ def test_the_drafts_own_target_is_served(draft: Path, monkeypatch: pytest.Monkey
     options = ["--draft", str(draft), "--speculative-tokens", "2", "--", "--port", "8000"]
     CliRunner().invoke(serve, options, catch_exceptions=False, standalone_mode=False)
     assert served == [draft.parent / "target", draft, 2, ("--port", "8000")]
+
+
+def test_vllm_is_started_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    vllm = ModuleType("main")
+    monkeypatch.setattr(
+        vllm, "main", lambda: started.append((sys.argv, os.environ["USER"])), raising=False
+    )
+    monkeypatch.setitem(sys.modules, "vllm.entrypoints.cli.main", vllm)
+    monkeypatch.setattr(command_line, "runs_on_cpu", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["serve"])
+    monkeypatch.delenv("USER", raising=False)
+    command_line.serve(Path("/target"), Path("/draft"), 5, ("--port", "8000"))
+    words = ["vllm", *serve_arguments(Path("/target"), Path("/draft"), 5), "--port", "8000"]
+    assert started == [(words, str(os.getuid()))]
 
 
 def test_a_cpu_is_refused() -> None:

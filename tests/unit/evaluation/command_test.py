@@ -6,7 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from eagle3.errors import EngineError
 from eagle3.evaluate import evaluate
+from eagle3.evaluation.acceptance import Acceptance
+from eagle3.evaluation.report import EvaluationReport, Result
 from tests.unit.evaluation.tiny import export, make_llama
 from tests.unit.tiny_target import make_target
 
@@ -26,6 +31,7 @@ OPTIONS = {
     "--seed": 0,
     "--shuffled": None,
     "--speculative-tokens": 5,
+    "--speed": True,
     "--temperature": 1.0,
     "--tp": 1,
     "--trust-remote-code": False,
@@ -75,6 +81,33 @@ def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> Non
     length = f"acceptance length {figures['acceptance_length']:.3f}"
     assert said.index("the target alone: ") < said.index(f"draft: {length}")
     assert said.index(f"draft: {length}") < said.index("untrained: acceptance length 1.")
+
+
+def test_what_failed_beside_the_draft_fails_the_command_after_its_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result({"all": Acceptance((1, 3))}, {1: 10.0})
+    report = EvaluationReport(
+        backend="vllm",
+        device="cuda",
+        prompts=1,
+        speculative_tokens=1,
+        greedy=result,
+        sampled=None,
+        temperature=0.0,
+        floors={},
+        alone_tokens_per_s={},
+        failed={"other": "the target model did not start"},
+    )
+    monkeypatch.setattr("eagle3.evaluation.evaluate.evaluate", lambda *_: report)
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(["--data", "data.jsonl", "--json"])
+    assert ended.value.code == EngineError.exit_code
+    said = capsys.readouterr()
+    figures = json.loads(said.out)
+    assert figures["acceptance_length"] == 1.75
+    assert figures["failed"] == {"other": "the target model did not start"}
+    assert said.err.endswith("error: not measured: other (the report says why)\n")
 
 
 def test_a_draft_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from eagle3.errors import InputError
+from eagle3.errors import EngineError, InputError
 from eagle3.evaluation import evaluate as evaluation
 from eagle3.evaluation.evaluate import evaluate
 from eagle3.evaluation.own import OwnBackend
@@ -55,6 +55,7 @@ def test_the_report_has_every_figure(report: EvaluationReport) -> None:
     figures = as_json(report)
     assert json.loads(json.dumps(figures)) == figures
     assert figures["lossless"] is True
+    assert (figures["divergences"], figures["widest_gap"]) == (0, 0.0)
     assert 1.0 <= figures["acceptance_length"] <= 4.0
     assert len(figures["per_position"]) == len(figures["per_position_conditional"]) == 3
     assert set(figures["by_kind"]) == {"code", "chat"}
@@ -79,9 +80,14 @@ def test_an_output_that_is_not_the_targets_is_named(report: EvaluationReport) ->
     assert "lossless: yes" in as_table(report)
     tie = replace(report, divergences=(Divergence("data.jsonl:1", 7, report.tie / 2),))
     assert tie.lossless
-    assert "but for 1 ties" in as_table(tie)
+    assert "but for 1 ties of the arithmetic, by 0.0005 at most" in as_table(tie)
+    assert (as_json(tie)["divergences"], as_json(tie)["widest_gap"]) == (1, 0.0005)
     wrong = replace(report, divergences=(Divergence("data.jsonl:1", 7, 2.5),))
     assert not wrong.lossless
+    assert as_json(wrong)["widest_gap"] == 2.5
+    unknown = replace(report, divergences=(Divergence("data.jsonl:1", 7, float("inf")),))
+    assert not unknown.lossless
+    assert as_json(unknown)["widest_gap"] is None
     assert "data.jsonl:1: differs at token 7, where the target is sure by 2.5" in as_table(wrong)
 
 
@@ -91,7 +97,7 @@ def test_a_draft_that_changes_the_output_is_found(
     honest = OwnBackend.run
 
     def forge(self: OwnBackend, draft, temperatures, *, timed):
-        runs = honest(self, draft, temperatures, timed=timed)
+        runs = list(honest(self, draft, temperatures, timed=timed))
         if draft != request_.draft:
             return runs
         outputs = [list(output) for output in runs[0].outputs]
@@ -104,6 +110,62 @@ def test_a_draft_that_changes_the_output_is_found(
     assert not report.lossless
     assert report.identical == {1: 0.5}
     assert as_json(report)["identical"] == {"1": 0.5}
+
+
+def test_without_speed_acceptance_is_the_same(
+    request_: EvaluationRequest, report: EvaluationReport
+) -> None:
+    untimed = evaluate(replace(request_, timed=False), Progress())
+    assert untimed.greedy.acceptance == report.greedy.acceptance
+    figures = as_json(untimed)
+    assert figures["tokens_per_s"] == figures["tokens_per_s_alone"] == figures["identical"] == {}
+    assert "tokens/s" not in as_table(untimed)
+
+
+@pytest.mark.parametrize("error", [EngineError, InputError])
+def test_what_fails_beside_the_draft_takes_nothing_along(
+    request_: EvaluationRequest, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    honest = OwnBackend.run
+
+    def fail(self: OwnBackend, draft, temperatures, *, timed):
+        if draft not in (None, request_.draft, request_.shuffled):
+            raise error("did not start")
+        return honest(self, draft, temperatures, timed=timed)
+
+    monkeypatch.setattr(OwnBackend, "run", fail)
+    report = evaluate(request_, Progress())
+    assert report.failed == {"untrained": "did not start", "other": "did not start"}
+    assert set(report.floors) == {"shuffled states"}
+    assert report.floor is report.floors["shuffled states"]
+    assert as_json(report)["beside"] == {}
+    assert "NOT MEASURED: other: did not start" in as_table(report)
+    none = replace(report, floors={})
+    assert not none.clearly_wins
+    assert as_json(none)["floor_acceptance_length"] is None
+    assert "WARNING: no floor could be measured" in as_table(none)
+
+
+def test_the_greedy_pass_outlives_one_at_a_temperature(
+    request_: EvaluationRequest,
+    report: EvaluationReport,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    honest = OwnBackend.run
+
+    def fail(self: OwnBackend, draft, temperatures, *, timed):
+        yield from honest(self, draft, temperatures[:1], timed=timed)
+        if len(temperatures) > 1:
+            assert "draft: acceptance length" in capsys.readouterr().err
+            raise EngineError("died")
+
+    monkeypatch.setattr(OwnBackend, "run", fail)
+    found = evaluate(request_, Progress())
+    assert found.failed == {"temperature 1": "died"}
+    assert found.sampled is None
+    assert found.greedy.acceptance == report.greedy.acceptance
+    assert set(found.beside) == {"other"}
 
 
 def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest) -> None:

@@ -24,7 +24,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ServedBackend:
 
 
 def run(backend: ServedBackend, *, timed: bool, draft: Path | None = DRAFT) -> list[Run]:
-    return backend.run(draft, (0.0, 1.0), timed=timed)
+    return list(backend.run(draft, (0.0, 1.0), timed=timed))
 
 
 def test_a_timed_draft_runs_one_prompt_at_a_time_and_greedily_in_batches(
@@ -48,9 +48,19 @@ def test_a_timed_draft_runs_one_prompt_at_a_time_and_greedily_in_batches(
 
 
 def test_what_is_not_timed_runs_a_kind_at_once_and_starts_sooner(backend: ServedBackend) -> None:
-    run(backend, timed=False)
+    greedy, _ = run(backend, timed=False)
     assert FakeServer.calls == [(2, 2, 0.0), (3, 3, 0.0), (2, 2, 1.0), (3, 3, 1.0)]
     assert FakeServer.eager
+    assert greedy.result.tokens_per_s == {}
+    assert greedy.result.total.length == 1.75
+
+
+def test_a_target_that_is_not_timed_only_answers(backend: ServedBackend) -> None:
+    [alone] = backend.run(None, (0.0,), timed=False)
+    assert FakeServer.calls == []
+    assert alone.outputs == tuple((n, 2) for n in range(5))
+    assert alone.result.tokens_per_s == {}
+    assert backend.gap(PROMPTS[1], alone.outputs[1], 0, other=9) == float("inf")
 
 
 def test_outputs_are_compared_with_those_of_one_at_a_time(backend: ServedBackend) -> None:

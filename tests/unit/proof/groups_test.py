@@ -1,5 +1,6 @@
 """The commands that groups run are commands that there are."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 import pytest
 
 from tests.gpu import groups as named
-from tests.gpu.groups import groups
+from tests.gpu.groups import Step, groups
 
 COMMANDS = ("extract", "train", "train_peer", "evaluate", "bench_extract", "bench_train")
 
@@ -19,6 +20,23 @@ def no_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named, "read_targets", dict)
 
 
+def words_of(step: Step) -> list[str]:
+    """All of them, as where everything is there."""
+    return [*step.command, *(word for further in step.where_there for word in further)]
+
+
+def test_the_steps_of_a_group_have_time_in_it() -> None:
+    for group in groups().values():
+        limits = [step.timeout_s for step in group.steps if step.timeout_s < math.inf]
+        assert all(limit < group.timeout_s / 2 for limit in limits)
+
+
+def test_a_comparison_does_without_a_draft_that_could_not_be_trained() -> None:
+    for group in groups().values():
+        for step in group.steps:
+            assert not {"--beside", "--shuffled"} & set(step.command), f"{group.name}: {step.name}"
+
+
 def test_every_command_knows_the_options_that_it_is_given() -> None:
     steps = [step for group in groups().values() for step in group.steps]
     seen = set()
@@ -26,7 +44,7 @@ def test_every_command_knows_the_options_that_it_is_given() -> None:
         if step.command[:1] == ("-m",) and step.command[1].startswith("eagle3."):
             name = step.command[1].removeprefix("eagle3.")
             command: click.Command = getattr(import_module(step.command[1]), name)
-            command.make_context(name, list(step.command[2:]))
+            command.make_context(name, words_of(step)[2:])
             seen.add(name)
     assert seen >= set(COMMANDS)
 
@@ -35,7 +53,7 @@ def test_what_a_step_reads_was_written_by_one_before_it() -> None:
     for group in groups().values():
         written: set[str] = set()
         for step in group.steps:
-            words = list(step.command)
+            words = words_of(step)
             out = words[words.index("--out") + 1] if "--out" in words else None
             for word in words:
                 path = word.rpartition("=")[2]

@@ -70,6 +70,31 @@ def test_a_step_that_takes_too_long_is_ended_with_its_children(
         assert psutil.Process(int(note.read_text())).status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_step_leaves_time_to_those_behind_it(results: Results) -> None:
+    slow = Step("slow", ("-c", "import time; time.sleep(600)"), timeout_s=2.0)
+    assert not run_group(group(slow, python("pass")), Gpus([]), results, threading.Event())
+    [state] = report_of(results)
+    assert [step["state"] for step in state["steps"]] == ["timeout", "passed"]  # type: ignore[attr-defined]
+
+
+def test_words_are_left_out_where_what_they_name_is_not_there(results: Results) -> None:
+    code = "import sys; print('{\"words\": ' + repr(sys.argv[1:]).replace(chr(39), chr(34)) + '}')"
+    further = (("--beside", "one={work}/one"), ("--beside", "two={work}/two"))
+    (results.work("some") / "two").mkdir()
+    step = Step("step", ("-c", code, "{files}"), where_there=further)
+    assert run_group(group(step), Gpus([]), results, threading.Event())
+    [state] = report_of(results)
+    words = [str(results.files), "--beside", f"two={results.work('some')}/two"]
+    assert state["steps"][0]["figures"] == {"words": words}  # type: ignore[index]
+
+
+def test_figures_are_told_as_soon_as_there_are_any(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_groups([group(python("print('{\"rate\": 7}')"))], [], results)
+    assert '        {"rate": 7}\n' in capsys.readouterr().out
+
+
 def test_groups_have_gpus_to_themselves(results: Results) -> None:
     gpus = Gpus([4, 6])
     seen: list[list[int]] = []

@@ -23,6 +23,8 @@ PROOF = """
 import os, pathlib, sys
 results = pathlib.Path(os.environ["EAGLE3_RESULTS"])
 (results / "report.txt").write_text(" ".join(sys.argv[1:]))
+(results / "groups").mkdir()
+(results / "groups/preflight.log").write_text("said")
 print(os.environ["RUNFILES_DIR"])
 sys.exit(5)
 """
@@ -120,6 +122,16 @@ def test_a_command_sees_the_code_and_the_results(machine: Path) -> None:
     assert short.stdout == "7\n"
 
 
+def test_in_the_images_root_results_are_where_its_starter_puts_them(machine: Path) -> None:
+    run(machine, "unpack")
+    starter = machine / "image/run-in-image"
+    starter.write_text('#!/bin/sh\necho "$PWD: $*"\n')
+    assert "in the image's root" in run(machine, "unpack", EAGLE3_IN_PLACE="").stderr
+    done = run(machine, "exec", "python3", "-V", EAGLE3_IN_PLACE="")
+    words = f"env -C /{WORKSPACE} EAGLE3_RESULTS=/mnt python3 -V"
+    assert done.stdout == f"{machine}/results: {words}\n", done.stderr
+
+
 def test_a_signal_reaches_the_command(machine: Path) -> None:
     run(machine, "unpack")
     code = (
@@ -154,3 +166,4 @@ def test_what_came_of_the_groups_is_copied_and_their_failure_told(
     assert done.returncode == 5, done.stderr
     assert done.stdout == f"{machine}/image/root/opt/eagle3\n"
     assert (out / "report.txt").read_text() == "--gpus 0,1 preflight"
+    assert (out / "preflight.log").read_text() == "said"
