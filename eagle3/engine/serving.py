@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.environment import runs_on_cpu, set_environment
+from eagle3.engine.model_classes import look_at_models_here
 from eagle3.engine.worker_log import one_line_cause
 from eagle3.errors import EngineError, InputError
 
@@ -174,6 +175,7 @@ class Server:
 def _start(options: ServingOptions, architecture: TargetArchitecture) -> "LLM":
     from vllm.entrypoints.llm import LLM
 
+    look_at_models_here()
     try:
         return LLM(str(options.model), **_vllm_options(options, architecture))
     except ValueError as error:
