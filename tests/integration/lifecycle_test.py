@@ -29,9 +29,14 @@ def _edit_config(model: Path, **fields: object) -> None:
     (model / "config.json").write_text(json.dumps(config | fields))
 
 
+# It tells, too, if it takes a last look for garbage, which costs more than a second.
 SCRIPT = """
+import atexit
+import gc
 import sys
 from pathlib import Path
+
+atexit.register(lambda: gc.get_freeze_count() or print("a last look for garbage"))
 
 from eagle3.engine.engine import Engine
 from eagle3.engine.options import EngineOptions
