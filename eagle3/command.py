@@ -1,6 +1,8 @@
 """What all commands share: one-line errors, exit codes, and where relative paths begin."""
 
+import atexit
 import contextlib
+import gc
 import os
 import shlex
 import signal
@@ -79,6 +81,8 @@ def run(command: click.Command) -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    # Python's last look for garbage, among all that torch has made, would keep the user a second.
+    atexit.register(gc.freeze)
     command.main(prog_name=command.name)
 
 

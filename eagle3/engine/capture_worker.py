@@ -4,6 +4,8 @@ vLLM mixes `CaptureWorker` into its worker class (ParallelConfig.worker_extensio
 methods by name. Only plans and reports cross those calls.
 """
 
+import atexit
+import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,8 @@ from eagle3.store.row_format import BFLOAT16, width
 
 # A worker imports this module as one of the first things it does, and a method would come too late.
 end_with_parent()
+# Python's last look for garbage, among all that torch and vLLM have made, takes more than a second.
+atexit.register(gc.freeze)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.environment import runs_on_cpu, set_environment
+from eagle3.engine.model_classes import look_at_models_here
 from eagle3.engine.quiet import process_prints_to, quiet_libraries
 from eagle3.engine.worker_log import one_line_cause, workers_print_to
 from eagle3.errors import EngineError, InputError
@@ -125,6 +126,7 @@ class GenerationEngine:
                 from vllm.engine.arg_utils import EngineArgs
                 from vllm.v1.engine.llm_engine import LLMEngine
 
+                look_at_models_here()
                 arguments = EngineArgs(**self._arguments())
                 self._engine = LLMEngine.from_engine_args(arguments)
                 self._engine.collective_rpc("draw_at_once")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.environment import runs_on_cpu, set_environment
+from eagle3.engine.model_classes import look_at_models_here
 from eagle3.engine.quiet import quiet_libraries
 from eagle3.engine.worker_log import one_line_cause, workers_print_to
 from eagle3.errors import EngineError, InputError
@@ -185,6 +186,7 @@ def _start(options: ServingOptions, architecture: TargetArchitecture, log: Path)
                 quiet.enter_context(workers_print_to(log))
             from vllm.entrypoints.llm import LLM
 
+            look_at_models_here()
             return LLM(str(options.model), **vllm_options(options, architecture))
     except ValueError as error:
         raise InputError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from eagle3.engine.architecture import TargetArchitecture
 from eagle3.engine.environment import set_environment
+from eagle3.engine.model_classes import look_at_models_here
 from eagle3.engine.options import EngineOptions
 from eagle3.engine.quiet import quiet_libraries
 from eagle3.engine.worker_log import workers_print_to
@@ -46,4 +47,5 @@ def surroundings(
         if not options.verbose:
             quiet.enter_context(quiet_libraries())
             quiet.enter_context(workers_print_to(folder / WORKER_LOG))
+        look_at_models_here()
         yield

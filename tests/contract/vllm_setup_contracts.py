@@ -10,6 +10,7 @@ from tests.contract.relying import (
     ENVIRONMENT,
     GENERATION,
     GENERATOR,
+    MODEL_CLASSES,
     P01,
     P02,
     P04,
@@ -164,6 +165,25 @@ CONFIGURATION = (
 )
 
 PLATFORM = (
+    Contract(
+        "vllm.model_executor.models.registry:_run_in_subprocess",
+        Call("fn"),
+        (MODEL_CLASSES,),
+        "a process for 0.1 s of work would cost each start on a CPU 7 s where no cache is",
+    ),
+    Contract(
+        "vllm.model_executor.models.registry:_LazyRegisteredModel.inspect_model_cls",
+        Does(
+            "asks a class in another process for the sake of CUDA alone",
+            """
+            mi = _run_in_subprocess(
+                lambda: _ModelInfo.from_model_cls(self.load_model_cls())
+            )
+            """,
+        ),
+        (MODEL_CLASSES,),
+        "on a CPU the same is asked in the process itself",
+    ),
     Contract(
         "vllm.platforms.cpu:CpuPlatform.check_and_update_config",
         Does("schedules nothing ahead", "scheduler_config.async_scheduling = False"),

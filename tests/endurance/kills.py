@@ -88,11 +88,11 @@ class Kills:
         elif phase == "extraction":
             noted = _noted(out) + self._chance.randint(1, SAMPLES // (_KILLS_OF_A_STORE + 1))
             while _noted(out) < noted and process.poll() is None:
-                time.sleep(0.001)
+                time.sleep(0.005)
         else:
             shards = _shards(out)
             while _shards(out) == shards and process.poll() is None:
-                time.sleep(0.0005)
+                time.sleep(0.002)
         time.sleep(self._chance.uniform(0, 0.02))
         if process.poll() is not None:
             self._end(process, 0)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from eagle3.engine.architecture import read_architecture
+from eagle3.engine.model_classes import look_at_models_here
 
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -89,6 +90,7 @@ def _start(model: Path, **options: Any) -> Any:
         os.environ.pop("VLLM_MLA_DISABLE")
     from vllm import LLM
 
+    look_at_models_here()
     return LLM(
         str(model),
         dtype="bfloat16",

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from eagle3.draft.export import WEIGHTS, load_draft
+from eagle3.engine.model_classes import look_at_models_here
 
 # Read when torch._dynamo and vLLM are imported, which the functions below are the first to do.
 os.environ.update(
@@ -34,6 +35,7 @@ def vllm_config(draft: Path, target: Path, dtype: Any = "float32", **options: An
         VllmConfig,
     )
 
+    look_at_models_here()
     model = ModelConfig(model=str(target), dtype=dtype, enforce_eager=True, **options)
     parallel = ParallelConfig()
     return VllmConfig(

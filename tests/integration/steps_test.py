@@ -12,12 +12,26 @@ from tests.integration.reference import assert_states_match, load_reference, ref
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 200, 3, 257, 5, 300, 90)
+PROMPTS = random_prompts(LENGTHS, VOCAB_SIZE)
+POINTS = (8, 0, 3)
 ROUND_TOKENS = 12_000
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+@pytest.fixture(scope="module")
+def references(model: Path) -> list[list[torch.Tensor]]:
+    """The states of POINTS in bfloat16 and in float32."""
+    return [
+        [
+            states_TLH[:, list(POINTS)]
+            for states_TLH in reference_states(load_reference(model, dtype), PROMPTS)
+        ]
+        for dtype in (torch.bfloat16, torch.float32)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -30,26 +44,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_steps_are_full_and_their_size_and_the_rings_make_no_difference(
-    model: Path, max_tokens_per_step: int, ring_rows: int
+    model: Path, references: list[list[torch.Tensor]], max_tokens_per_step: int, ring_rows: int
 ) -> None:
-    points = (8, 0, 3)
-    prompts = random_prompts(LENGTHS, VOCAB_SIZE)
     with running_engine(
         model,
-        points,
+        POINTS,
         max_tokens_per_step=max_tokens_per_step,
         max_model_len=300,
-        ring_bytes=ring_rows * len(points) * 256 * 2,
+        ring_bytes=ring_rows * len(POINTS) * 256 * 2,
     ) as engine:
         steps = record_steps(engine)
-        states = engine.extract(prompts)
+        states = engine.extract(PROMPTS)
     assert sum(steps) == sum(LENGTHS)
     assert all(tokens == max_tokens_per_step for tokens in steps[:-1])
-    bfloat16, float32 = (
-        [states[:, list(points)] for states in reference_states(reference, prompts)]
-        for reference in (load_reference(model, dtype) for dtype in (torch.bfloat16, torch.float32))
-    )
-    assert_states_match(states, bfloat16, float32)
+    assert_states_match(states, *references)
 
 
 def test_memory_stays_flat(model: Path) -> None:

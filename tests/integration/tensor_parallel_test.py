@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.integration.engines import running_engine
@@ -9,33 +10,41 @@ from tests.integration.prompts import random_prompts
 from tests.integration.reference import assert_states_match, load_reference, reference_states
 from tests.integration.tiny_models import VOCAB_SIZE, make_llama
 
+PROMPTS = random_prompts((1, 2, 40, 200, 255, 300), VOCAB_SIZE)
 
-def test_every_capture_point_of_two_ranks_is_the_references(tmp_path: Path) -> None:
-    model = make_llama(tmp_path / "llama")
-    prompts = random_prompts((1, 40, 200, 300), VOCAB_SIZE)
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+@pytest.fixture(scope="module")
+def written_by_both(model: Path) -> list[torch.Tensor]:
+    return run(model, writing_ranks=2)
+
+
+def run(model: Path, writing_ranks: int) -> list[torch.Tensor]:
     with running_engine(
-        model, tensor_parallel=2, max_tokens_per_step=256, max_model_len=300
+        model,
+        tensor_parallel=2,
+        writing_ranks=writing_ranks,
+        max_tokens_per_step=256,
+        max_model_len=300,
     ) as engine:
-        states = engine.extract(prompts)
+        return engine.extract(PROMPTS)
+
+
+def test_every_capture_point_of_two_ranks_is_the_references(
+    model: Path, written_by_both: list[torch.Tensor]
+) -> None:
     assert_states_match(
-        states,
-        reference_states(load_reference(model, torch.bfloat16), prompts),
-        reference_states(load_reference(model, torch.float32), prompts),
+        written_by_both,
+        reference_states(load_reference(model, torch.bfloat16), PROMPTS),
+        reference_states(load_reference(model, torch.float32), PROMPTS),
     )
 
 
-def test_one_rank_writes_what_two_write(tmp_path: Path) -> None:
-    model = make_llama(tmp_path / "llama")
-    prompts = random_prompts((1, 2, 40, 255, 300), VOCAB_SIZE)
-    by_writers = []
-    for writing_ranks in (1, 2):
-        with running_engine(
-            model,
-            tensor_parallel=2,
-            writing_ranks=writing_ranks,
-            max_tokens_per_step=256,
-            max_model_len=300,
-        ) as engine:
-            by_writers.append(engine.extract(prompts))
-    for prompt, (one, two) in enumerate(zip(*by_writers, strict=True)):
+def test_one_rank_writes_what_two_write(model: Path, written_by_both: list[torch.Tensor]) -> None:
+    by_one = run(model, writing_ranks=1)
+    for prompt, (one, two) in enumerate(zip(by_one, written_by_both, strict=True)):
         assert torch.equal(one, two), f"prompt {prompt}"

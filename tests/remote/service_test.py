@@ -51,9 +51,13 @@ def test_an_unknown_property_is_refused(service: Service) -> None:
 
 
 def test_a_command_waits_for_a_busy_pool(service: Service) -> None:
-    """Longer than what a missing pool is given."""
-    commands = [service.start("/bin/sleep", "16") for _ in range(2)]
-    assert [command.wait() for command in commands] == [0, 0]
+    """Longer than what a missing pool is given, which is 12 s at most."""
+    busy = service.start("/bin/sleep", "18")
+    time.sleep(4)
+    begin = time.monotonic()
+    assert service.run("/bin/true").returncode == 0, service.logs()
+    assert time.monotonic() - begin > 12
+    assert busy.wait() == 0
 
 
 def test_a_command_that_nobody_waits_for_frees_its_worker(service: Service) -> None:

@@ -96,3 +96,19 @@ def test_the_first_line_does_not_wait_for_heavy_imports() -> None:
         check=True,
     )
     assert result.stdout.strip() == "set()"
+
+
+def test_a_command_ends_without_a_last_look_for_garbage() -> None:
+    script = (
+        "import atexit, click, gc; from eagle3.command import Command, run; "
+        "atexit.register(lambda: click.echo(gc.get_freeze_count() > 0)); "
+        "run(Command('nothing', callback=lambda: None))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == "True\n"
