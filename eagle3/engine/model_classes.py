@@ -12,6 +12,6 @@ def look_at_models_here() -> None:
     is imported here already. Without CUDA there is nothing to keep out.
     """
     if runs_on_cpu():
-        from vllm.model_executor.models import registry
+        import vllm.model_executor.models.registry as registry
 
         registry._run_in_subprocess = lambda fn: fn()
