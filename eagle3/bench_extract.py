@@ -1,7 +1,7 @@
 """Measures how fast states leave a target, compared with the target's plain prefill.
 
 Exit codes: 0 done, 1 unexpected failure, 2 wrong option or model, 3 a target failed, 4 the scratch
-folder or the scoreboard cannot be written, 130 interrupted.
+folder or the scoreboard cannot be written, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import shutil
@@ -29,6 +29,7 @@ Exit codes:
   3    a target failed
   4    the scratch folder or the scoreboard cannot be written
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -1,6 +1,7 @@
 """Measures how fast conversations are prepared, beside the tokenizer's own speed.
 
-Exit codes: 0 measured, 1 unexpected failure, 2 wrong option or model, 130 interrupted.
+Exit codes: 0 measured, 1 unexpected failure, 2 wrong option or model, 130 interrupted, 143 ended by
+SIGTERM.
 """
 
 import json
@@ -28,6 +29,7 @@ Exit codes:
   1    unexpected failure
   2    an option or the model is wrong
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -1,6 +1,6 @@
 """Measures how fast a draft trains here, with random weights and states.
 
-Exit codes: 0 measured, 1 unexpected failure, 2 wrong option, 130 interrupted.
+Exit codes: 0 measured, 1 unexpected failure, 2 wrong option, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -26,6 +26,7 @@ Exit codes:
   1    unexpected failure
   2    an option is wrong
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -1,7 +1,7 @@
 """Shows and checks what is in a store of hidden states.
 
 Exit codes: 0 as it should be, 1 unexpected failure, 2 wrong option, 4 there is no store, it is
-damaged, or two stores differ, 130 interrupted.
+damaged, or two stores differ, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -32,6 +32,7 @@ Exit codes:
   2    an option is wrong
   4    there is no store, it is damaged, or it differs from the one to compare with
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

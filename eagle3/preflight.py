@@ -1,7 +1,7 @@
 """Tells what would stop an extraction, or spoil it, without loading the target.
 
 Exit codes: 0 nothing will, 1 unexpected failure, 2 something will, or an option is wrong, 130
-interrupted.
+interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -31,6 +31,7 @@ Exit codes:
   1    unexpected failure
   2    something would fail, or an option is wrong
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -1,7 +1,7 @@
 """Trains speculators' own draft on what a training of ours had, to compare what they are worth.
 
-Exit codes: 0 done, 1 unexpected failure, 2 wrong option or run, 4 a folder cannot be used,
-130 interrupted.
+Exit codes: 0 done, 1 unexpected failure, 2 wrong option or run, 4 a folder cannot be used, 130
+interrupted, 143 ended by SIGTERM.
 """
 
 import json
@@ -28,6 +28,7 @@ Exit codes:
   2    an option or the run is wrong
   4    the store cannot be read, or the output folder is not empty
   130  interrupted
+  143  ended by SIGTERM
 """
 
 
