@@ -20,9 +20,8 @@ class ServedBackend:
     """Target and draft in vLLM, in bfloat16; one vLLM after the other holds the GPU."""
 
     name = "vllm"
-    # Scores of some tens have eight bits: they are told apart by eighths or quarters, and two of
-    # them move by as much between kernels of different shapes. Half a nat is odds of 5 to 3.
-    tie = 0.5
+    # Scores of some tens have eight bits: a quarter is what their rounding moves.
+    tie = 0.25
 
     def __init__(
         self, request: EvaluationRequest, model: Path, prompts: PromptSet, progress: Progress

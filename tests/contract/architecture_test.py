@@ -46,9 +46,7 @@ def test_only_the_engine_imports_private_packages() -> None:
 
 
 def under_contract(name: str) -> bool:
-    """Whether a contract is of it, of what is in it or, for a module alone, of one of its names."""
-    inside = name if name.endswith(":") else f"{name}."
-    return any(symbol == name or symbol.startswith(inside) for symbol in SYMBOLS)
+    return any(symbol == name or symbol.startswith(f"{name}.") for symbol in SYMBOLS)
 
 
 def relying_files() -> dict[str, Path]:

@@ -166,6 +166,15 @@ CONFIGURATION = (
 
 PLATFORM = (
     Contract(
+        "vllm.model_executor.models.registry:",
+        Does(
+            "looks the function up by its own name",
+            "_run_in_subprocess(lambda: _ModelInfo.from_model_cls(self.load_model_cls()))",
+        ),
+        (MODEL_CLASSES,),
+        "what is put under that name in the module would not be called",
+    ),
+    Contract(
         "vllm.model_executor.models.registry:_run_in_subprocess",
         Call("fn"),
         (MODEL_CLASSES,),

@@ -121,12 +121,15 @@ def whole(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_kill_loses_nothing_committed(desk: Desk, whole: Path, tmp_path: Path) -> None:
-    chance = random.Random(0)
+@pytest.mark.parametrize("victim", ["command", "worker"])
+def test_a_kill_loses_nothing_committed(
+    victim: str, desk: Desk, whole: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(victim)
     out = tmp_path / "out"
     committed: dict[str, bytes] = {}
     # The second kill meets a run that goes on where the first one was killed.
-    for victim, samples in (("command", chance.randint(1, 30)), ("worker", chance.randint(31, 60))):
+    for samples in (chance.randint(1, 30), chance.randint(31, 60)):
         process = desk.start(out)
         wait_for_samples(process, out, samples)
         family = psutil.Process(process.pid).children(recursive=True)
