@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _HELP = """Measure how fast a draft trains here, with random weights and states.
 
 One training step is measured as `train` does it: the unrolled loss, gradients, clipping and AdamW,
-on the GPU if there is one. Beside it, in a process of its own, speculators' step of the same shape:
-the release in --baseline-site, or the one of this stack.
+on the GPU if there is one. Beside it, each in a process of its own, speculators' step of the same
+shape: the releases in --baseline-site, or the one of this stack.
 
 \b
 Exit codes:
@@ -43,8 +43,12 @@ Exit codes:
 @click.option("--rounds", type=click.IntRange(min=1), default=20, help="Steps that are timed.")
 @click.option(
     "--baseline-site",
+    "baseline_sites",
+    multiple=True,
     metavar="FOLDER",
-    help="Folder with another release of speculators and what it needs, but torch.",
+    show_default="this stack's",
+    help="Folder with another release of speculators and what it needs, but torch. Can be given "
+    "more than once.",
 )
 @click.option("--no-baseline", is_flag=True, help="Measure our step alone.")
 @click.option(
@@ -69,7 +73,7 @@ def bench_train(
     train_head: bool,
     fp8: bool,
     rounds: int,
-    baseline_site: str | None,
+    baseline_sites: tuple[str, ...],
     no_baseline: bool,
     processes: int,
     parallel: "Parallel",
@@ -77,9 +81,10 @@ def bench_train(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    site = user_path(baseline_site) if baseline_site else None
-    if site and not site.is_dir():
-        raise InputError(f"no folder {site}; --baseline-site takes one that holds speculators")
+    sites = tuple(user_path(site) for site in baseline_sites)
+    for site in sites:
+        if not site.is_dir():
+            raise InputError(f"no folder {site}; --baseline-site takes one that holds speculators")
     table = user_path(profile) if profile else None
     if table and not table.parent.is_dir():
         raise InputError(f"no folder {table.parent} for --profile; make it, or give another")
@@ -96,7 +101,7 @@ def bench_train(
                 fp8=fp8,
                 rounds=rounds,
                 baseline=not no_baseline,
-                baseline_site=site,
+                baseline_sites=sites,
                 profile=table,
                 processes=processes,
                 parallel=parallel,
@@ -127,13 +132,11 @@ def _lines(report: dict[str, Any]) -> list[str]:
         )
     if report["mfu"] is not None:
         lines.append(f"{report['mfu']:.0%} of the device's peak rate in bf16")
-    if report["ratio"] is not None:
+    for peer in report["baselines"]:
         lines.append(
-            f"{report['baseline']}: {report['baseline_tokens_per_s']:,.0f} tokens/s; "
-            f"ours is {report['ratio']:.2f} x"
+            f"{peer['name']}: {peer['tokens_per_s']:,.0f} tokens/s; ours is {peer['ratio']:.2f} x"
         )
-    elif report["baseline"]:
-        lines.append(f"no baseline: {report['baseline']}")
+    lines += [f"no baseline: {reason}" for reason in report["baselines_failed"]]
     return lines
 
 

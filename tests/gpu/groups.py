@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.gpu.targets import Target, read_targets
@@ -19,7 +19,8 @@ class Step:
     In a word, `{files}` stands for the folder whose files are results, and `{work}` for one that
     stays when the group has ended. `where_there` are further words, each set of them left out where
     the folder that its last word names is not there. A step that has run for `timeout_s` is ended,
-    so that it leaves the group's time to those behind it.
+    so that it leaves the group's time to those behind it. One `beside` begins together with the
+    step before it, and shares the group's GPUs with it.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Step:
     environment: dict[str, str] = field(default_factory=dict)
     where_there: tuple[tuple[str, ...], ...] = ()
     timeout_s: float = math.inf
+    beside: bool = False
 
     def words(self, files: Path, work: Path) -> list[str]:
         """The command on this machine, as it is now."""
@@ -44,13 +46,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Steps that run one after the other, all of them whatever fails, within `timeout_s`."""
+    """Steps that run one stage after the other, all of them whatever fails, within `timeout_s`."""
 
     name: str
     about: str
     gpus: int
     timeout_s: float
     steps: tuple[Step, ...]
+
+    def stages(self) -> list[list[Step]]:
+        """The steps, those that run side by side in one list."""
+        stages: list[list[Step]] = []
+        for step in self.steps:
+            if step.beside and stages:
+                stages[-1].append(step)
+            else:
+                stages.append([step])
+        return stages
 
 
 def _tests(*names: str) -> Iterable[Step]:
@@ -119,15 +131,17 @@ def _road() -> Iterable[Step]:
 
 
 def _comparison() -> Iterable[Step]:
-    """What matters most is trained first, and evaluated before the rest is trained."""
+    """Ours train side by side: each leaves most of a GPU idle, and compiles for half its time."""
     yield _extract()
     yield _train("base", 2)
+    yield _beside(_train("shuffled", 2, "--shuffle-states"))
+    yield _beside(_train("argmax", 2, "--feed", "argmax"))
+    yield _beside(_train("fp8", 2, "--fp8"))
     yield _module(
         "train, speculators 0.3.0",
         *("eagle3.train_peer", "--run", "{work}/base", "--out", "{work}/peer", "--json"),
         timeout_s=6 * _MINUTE,
     )
-    yield _train("shuffled", 2, "--shuffle-states")
     yield _evaluate(
         "evaluate",
         "base",
@@ -135,19 +149,14 @@ def _comparison() -> Iterable[Step]:
         others=(
             ("--beside", "speculators-0.3.0={work}/peer/draft"),
             ("--shuffled", "{work}/shuffled/draft"),
-        ),
-    )
-    yield _train("argmax", 2, "--feed", "argmax")
-    yield _train("fp8", 2, "--fp8")
-    yield _evaluate(
-        "evaluate, variants",
-        "base",
-        *("--no-speed", "--temperature", "0"),
-        others=(
             ("--beside", "argmax={work}/argmax/draft"),
             ("--beside", "fp8={work}/fp8/draft"),
         ),
     )
+
+
+def _beside(step: Step) -> Step:
+    return replace(step, beside=True)
 
 
 _KIMI = ("--config", "kimi-k2.5-8-layers", "--layers", "2,4,6,7")

@@ -37,11 +37,25 @@ class Results:
         self.folder = folder
         self.files = folder / "files"
         self._groups = folder / "groups"
+        self._steps = folder / "steps"
         self._lock = threading.Lock()
-        for needed in (self.files, self._groups):
+        for needed in (self.files, self._groups, self._steps):
             needed.mkdir(parents=True, exist_ok=True)
 
-    def log(self, group: str) -> Path:
+    def step_log(self, group: str, number: int) -> Path:
+        """What a step says, while it runs."""
+        return self._steps / f"{group}-{number}.log"
+
+    def keep(self, group: str, step: str, said: str) -> None:
+        """Adds what a step said to the log of its group."""
+        with self._lock, self._log(group).open("a", encoding="utf-8") as log:
+            log.write(f"=== {step}\n{said}")
+
+    def forget(self, group: str) -> None:
+        """Drops what an earlier run of a group said."""
+        self._log(group).unlink(missing_ok=True)
+
+    def _log(self, group: str) -> Path:
         return self._groups / f"{group}.log"
 
     def work(self, group: str) -> Path:
@@ -140,17 +154,18 @@ def run_group(group: Group, gpus: Gpus, results: Results, stopped: threading.Eve
     state = new_state(group) | {"pid": os.getpid()}
     results.write(state)
     try:
-        with gpus.take(group.gpus) as numbers, results.log(group.name).open("w") as log:
+        with gpus.take(group.gpus) as numbers:
             state |= {
                 "state": "running",
                 "began": time.time(),
                 "gpus": ",".join(map(str, numbers)),
             }
             results.write(state)
+            results.forget(group.name)
             deadline = time.monotonic() + group.timeout_s
-            for step in group.steps:
+            for stage in group.stages():
                 if not stopped.is_set():
-                    run_step(step, state, deadline, log, results, stopped)
+                    run_stage(stage, state, deadline, results, stopped)
     except ValueError as error:
         state["steps"].append(
             {
@@ -167,46 +182,66 @@ def run_group(group: Group, gpus: Gpus, results: Results, stopped: threading.Eve
     return passed
 
 
-def run_step(
-    step: Step,
+def run_stage(
+    stage: Sequence[Step],
     state: dict[str, Any],
     deadline: float,
-    log: Any,
     results: Results,
     stopped: threading.Event,
 ) -> None:
-    """Runs a step and enters it into the state of its group."""
-    entry: dict[str, Any] = {
-        "name": step.name,
-        "state": "running",
-        "seconds": 0.0,
-        "figures": None,
-        "tail": "",
-    }
-    state["steps"].append(entry)
+    """Runs steps side by side and enters them into the state of their group."""
+    first = len(state["steps"])
+    for step in stage:
+        state["steps"].append(
+            {
+                "name": step.name,
+                "state": "running",
+                "seconds": 0.0,
+                "figures": None,
+                "tail": "",
+            }
+        )
     results.write(state)
+    with ThreadPoolExecutor(len(stage)) as threads:
+        running = [
+            threads.submit(run_step, step, number, state, deadline, results, stopped)
+            for number, step in enumerate(stage, start=first)
+        ]
+    for step_run in running:
+        step_run.result()
+
+
+def run_step(
+    step: Step,
+    number: int,
+    state: dict[str, Any],
+    deadline: float,
+    results: Results,
+    stopped: threading.Event,
+) -> None:
+    """Runs the step whose entry in the state of its group is `number`."""
+    group, entry = state["group"], state["steps"][number]
     began = time.monotonic()
-    log.write(f"=== {step.name}\n")
-    log.flush()
-    position = log.tell()
     environment = os.environ | step.environment | {"CUDA_VISIBLE_DEVICES": state["gpus"]}
-    process = subprocess.Popen(
-        [sys.executable, *step.words(results.files, results.work(state["group"]))],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
+    path = results.step_log(group, number)
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *step.words(results.files, results.work(group))],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
     try:
         ends = min(max(deadline, began + 1.0), began + step.timeout_s)
         entry["state"] = _outcome(process, ends, stopped)
     finally:
         _end(process)
     entry["seconds"] = time.monotonic() - began
-    said = Path(log.name).read_bytes()[position:].decode("utf-8", "replace")
+    said = path.read_bytes().decode("utf-8", "replace")
     entry["figures"] = last_figures(said)
     entry["tail"] = said[-_TAIL_CHARACTERS:]
-    log.seek(0, os.SEEK_END)
+    results.keep(group, step.name, said)
     results.write(state)
 
 

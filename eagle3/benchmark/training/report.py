@@ -1,14 +1,15 @@
-"""One bench: our step, the peer's, and what the device could do."""
+"""One bench: our step, the peers', and what the device could do."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from eagle3.benchmark.training.measure import measure
+from eagle3.benchmark.training.measure import Measurement, measure
 from eagle3.benchmark.training.ours import Parallel, our_step
-from eagle3.benchmark.training.peer import measure_peer
+from eagle3.benchmark.training.peer import PeerMeasurement, measure_peer
 from eagle3.benchmark.training.processes import measure_processes
 from eagle3.benchmark.training.profile import write_profile
 from eagle3.benchmark.training.shape import BenchShape
@@ -19,7 +20,7 @@ from eagle3.training.distributed import Processes
 
 @dataclass(frozen=True)
 class Bench:
-    """`size` and `tokens` None: as suits the device. `baseline_site` None: this environment's.
+    """`size` and `tokens` None: as suits the device. No `baseline_sites`: this environment's.
 
     `processes` above 1 are measured after one process alone, each with as many tokens.
     """
@@ -31,14 +32,14 @@ class Bench:
     fp8: bool
     rounds: int
     baseline: bool
-    baseline_site: Path | None
+    baseline_sites: tuple[Path, ...]
     profile: Path | None
     processes: int = 1
     parallel: Parallel = "ddp"
 
 
 def bench(request: Bench) -> dict[str, Any]:
-    """The figures by name; `baseline` names the peer, or says why there is none.
+    """The figures by name; `baseline` names the fastest peer, or says why there is none.
 
     Raises InputError where the device cannot do what is asked for.
     """
@@ -54,10 +55,9 @@ def bench(request: Bench) -> dict[str, Any]:
         fp8=request.fp8,
         **chosen,
     )
-    # The peer first: it finds the GPU empty.
-    peer = None
-    if request.baseline:
-        peer = measure_peer(shape, request.baseline_site, device, request.rounds)
+    # The peers first: they find the GPU empty.
+    sites = (request.baseline_sites or (None,)) if request.baseline else ()
+    peers = [measure_peer(shape, site, device, request.rounds) for site in sites]
     step = our_step(shape, Processes(0, 1, device))
     ours = measure(step, shape.tokens, device, request.rounds, refuse_recompilation=True)
     if request.profile:
@@ -70,13 +70,9 @@ def bench(request: Bench) -> dict[str, Any]:
         together = measure_processes(shape, request.processes, request.parallel, request.rounds)
     flops = flops_per_token(shape.config, shape.unroll_steps, train_head=shape.train_head)
     peak = peak_flops(device)
-    measured = None if peer is None or isinstance(peer, str) else peer
     return {
         **asdict(ours),
-        "baseline": f"speculators {measured.version}" if measured else peer,
-        "baseline_tokens_per_s": measured.measurement.tokens_per_s if measured else None,
-        "baseline_peak_gib": measured.measurement.peak_gib if measured else None,
-        "ratio": ours.tokens_per_s / measured.measurement.tokens_per_s if measured else None,
+        **_beside(ours, peers),
         "mfu": ours.tokens_per_s * flops / peak if peak else None,
         "processes": request.processes,
         "parallel": request.parallel,
@@ -89,4 +85,30 @@ def bench(request: Bench) -> dict[str, Any]:
         "unroll_steps": shape.unroll_steps,
         "train_head": shape.train_head,
         "fp8": shape.fp8,
+    }
+
+
+def _beside(ours: Measurement, peers: Sequence[PeerMeasurement | str]) -> dict[str, Any]:
+    """What the peers did, the fastest first, and why others did nothing."""
+    measured = [
+        {
+            "name": f"speculators {peer.version}",
+            "tokens_per_s": peer.measurement.tokens_per_s,
+            "peak_gib": peer.measurement.peak_gib,
+            "compile_s": peer.measurement.compile_s,
+            "ratio": ours.tokens_per_s / peer.measurement.tokens_per_s,
+        }
+        for peer in peers
+        if isinstance(peer, PeerMeasurement)
+    ]
+    measured.sort(key=lambda peer: peer["ratio"])
+    failed = [peer for peer in peers if isinstance(peer, str)]
+    fastest = measured[0] if measured else {"name": failed[0] if failed else None}
+    return {
+        "baseline": fastest["name"],
+        "baseline_tokens_per_s": fastest.get("tokens_per_s"),
+        "baseline_peak_gib": fastest.get("peak_gib"),
+        "ratio": fastest.get("ratio"),
+        "baselines": measured,
+        "baselines_failed": failed,
     }

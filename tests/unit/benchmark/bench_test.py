@@ -62,6 +62,34 @@ def test_the_ratio_is_to_the_named_peer(monkeypatch: pytest.MonkeyPatch) -> None
     assert answer["ratio"] == answer["tokens_per_s"] / 0.5
 
 
+def test_of_several_peers_the_ratio_is_to_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is slower, and the third cannot be measured."""
+    speeds = {"new": ("0.9.0", 0.5), "old": ("0.3.0", 0.25)}
+
+    def of_site(_shape: object, site: Path, *_: object) -> PeerMeasurement | str:
+        if site.name == "broken":
+            return "broken on purpose"
+        version, speed = speeds[site.name]
+        return PeerMeasurement(version, Measurement(speed, 1.0, None, 0.0, 0.0))
+
+    monkeypatch.setattr(report, "measure_peer", of_site)
+    flags = []
+    for name in ("old", "broken", "new"):
+        (tmp_path / name).mkdir()
+        flags += ["--baseline-site", str(tmp_path / name)]
+    answer = run("--shape", "small", *flags)
+    assert answer["baseline"] == "speculators 0.9.0"
+    assert answer["ratio"] == answer["tokens_per_s"] / 0.5
+    ratios = {peer["name"]: peer["ratio"] for peer in answer["baselines"]}
+    assert ratios == {
+        "speculators 0.9.0": answer["ratio"],
+        "speculators 0.3.0": 2 * answer["ratio"],
+    }
+    assert answer["baselines_failed"] == ["broken on purpose"]
+
+
 def test_without_a_peer_ours_is_measured_and_the_reason_told(tmp_path: Path) -> None:
     """Whatever stands first on the path wins: here a package that is broken."""
     (tmp_path / "speculators.py").write_text("raise ImportError('broken on purpose')\n")

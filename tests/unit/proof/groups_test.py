@@ -49,15 +49,21 @@ def test_every_command_knows_the_options_that_it_is_given() -> None:
     assert seen >= set(COMMANDS)
 
 
-def test_what_a_step_reads_was_written_by_one_before_it() -> None:
+def test_what_a_step_reads_was_written_by_a_stage_before_it() -> None:
     for group in groups().values():
         written: set[str] = set()
-        for step in group.steps:
-            words = words_of(step)
-            out = words[words.index("--out") + 1] if "--out" in words else None
-            for word in words:
-                path = word.rpartition("=")[2]
-                if path.startswith("{work}/") and path != out:
-                    assert str(Path(path).parts[1]) in written, f"{group.name}: {step.name}: {path}"
-            if out is not None and out.startswith("{work}/"):
-                written.add(Path(out).parts[1])
+        for stage in group.stages():
+            outs = [out for step in stage if (out := out_of(step)) is not None]
+            assert len(set(outs)) == len(outs), f"{group.name}: {outs}"
+            for step in stage:
+                for word in words_of(step):
+                    path = word.rpartition("=")[2]
+                    if path.startswith("{work}/") and path != out_of(step):
+                        name = Path(path).parts[1]
+                        assert name in written, f"{group.name}: {step.name}: {path}"
+            written |= {Path(out).parts[1] for out in outs if out.startswith("{work}/")}
+
+
+def out_of(step: Step) -> str | None:
+    words = words_of(step)
+    return words[words.index("--out") + 1] if "--out" in words else None

@@ -77,6 +77,36 @@ def test_a_step_leaves_time_to_those_behind_it(results: Results) -> None:
     assert [step["state"] for step in state["steps"]] == ["timeout", "passed"]  # type: ignore[attr-defined]
 
 
+def test_steps_side_by_side_end_before_the_next_begins(results: Results, tmp_path: Path) -> None:
+    """Each of the two waits for the other, and is reported in its own place."""
+    code = (
+        "import pathlib, sys, time\n"
+        "own, other = map(pathlib.Path, sys.argv[1:])\n"
+        "own.touch()\n"
+        "while not other.exists(): time.sleep(0.05)\n"
+        "print('saw', other.name)\n"
+    )
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    steps = (
+        Step("first", ("-c", code, one, two)),
+        Step("second", ("-c", code, two, one), beside=True),
+        Step("last", ("-c", code, one, two)),
+    )
+    assert run_group(group(*steps), Gpus([]), results, threading.Event())
+    [state] = report_of(results)
+    told = [(step["name"], step["tail"]) for step in state["steps"]]  # type: ignore[attr-defined]
+    assert told == [("first", "saw two\n"), ("second", "saw one\n"), ("last", "saw two\n")]
+    log = (results.folder / "groups/some.log").read_text()
+    assert log.count("===") == 3
+    assert log.endswith("=== last\nsaw two\n")
+
+
+def test_a_group_that_runs_again_has_a_new_log(results: Results) -> None:
+    for words in ("once", "again"):
+        run_group(group(python(f"print({words!r})")), Gpus([]), results, threading.Event())
+    assert (results.folder / "groups/some.log").read_text() == "=== step\nagain\n"
+
+
 def test_words_are_left_out_where_what_they_name_is_not_there(results: Results) -> None:
     code = "import sys; print('{\"words\": ' + repr(sys.argv[1:]).replace(chr(39), chr(34)) + '}')"
     further = (("--beside", "one={work}/one"), ("--beside", "two={work}/two"))
