@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
 from eagle3.engine.environment import runs_on_cpu, set_environment
@@ -64,6 +64,12 @@ class Served:
     scores: tuple[tuple[Mapping[int, float], ...], ...] = ()
 
 
+class Told(Protocol):
+    """Is told what came to an end."""
+
+    def __call__(self, *, samples: int, tokens: int) -> None: ...
+
+
 class Server:
     """Starts vLLM on construction; a context manager that stops it.
 
@@ -100,10 +106,12 @@ class Server:
         temperature: float = 0.0,
         batch: int = 1,
         scores: int = 0,
+        on_done: Told | None = None,
     ) -> Served:
         """Continues the prompts, `batch` at a time, each to the target's own end of an answer.
 
-        `scores` asks for so many log-probabilities a token. Raises EngineError.
+        `scores` asks for so many log-probabilities a token. `on_done` is told of each batch how
+        many prompts and new tokens it had. Raises EngineError.
         """
         from vllm.sampling_params import SamplingParams
 
@@ -118,15 +126,17 @@ class Server:
         before = self._counters()
         began = time.perf_counter()
         try:
-            completions = [
-                output.outputs[0]
-                for first in range(0, len(prompts), batch)
-                for output in self._llm.generate(
+            completions: list[Any] = []
+            for first in range(0, len(prompts), batch):
+                ended = self._llm.generate(
                     [{"prompt_token_ids": list(p)} for p in prompts[first : first + batch]],
                     sampling,
                     use_tqdm=False,
                 )
-            ]
+                completions += [output.outputs[0] for output in ended]
+                if on_done is not None:
+                    tokens = sum(len(output.outputs[0].token_ids) for output in ended)
+                    on_done(samples=len(ended), tokens=tokens)
         except Exception as error:
             raise EngineError(f"the target failed: {one_line_cause(error, self._log)}") from error
         seconds = time.perf_counter() - began

@@ -34,18 +34,22 @@ class Backend(Protocol):
     """Runs a target alone and with exported drafts, on one set of prompts.
 
     `tie` is the gap in log-probability below which its arithmetic cannot tell two tokens apart.
+    `timed_rounds_otherwise`: timed runs compute with other kernels than those that are not, so that
+    the outputs of one kind say nothing of the other's.
     """
 
     name: str
     device: str
     tie: float
+    timed_rounds_otherwise: bool
 
     def run(
-        self, draft: Path | None, temperatures: Sequence[float], *, timed: bool
+        self, name: str, draft: Path | None, temperatures: Sequence[float], *, timed: bool
     ) -> Iterator[Run]:
         """A pass over the prompts at each temperature, as it ends; only `timed` ones have speeds.
 
-        The passes must be taken to the end: what runs them stops there.
+        `draft` None is the target alone; `name` is what the progress is of. The passes must be
+        taken to the end: what runs them stops there.
         """
 
     def gap(self, prompt: Prompt, output: Sequence[int], position: int, other: int) -> float:

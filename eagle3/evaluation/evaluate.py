@@ -22,6 +22,7 @@ from eagle3.evaluation.served import ServedBackend
 from eagle3.evaluation.speculation import Decoding
 from eagle3.progress import Progress
 
+ALONE = "the target alone"
 UNTRAINED = "untrained"
 SHUFFLED = "shuffled states"
 
@@ -50,11 +51,13 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         if request.shuffled is not None:
             floors[SHUFFLED] = request.shuffled
         backend = _backend(request, model, prompts, progress)
-        [alone] = backend.run(None, (0.0,), timed=request.timed)
-        progress.say(f"the target alone: answered{_speeds(alone)}")
+        [alone] = backend.run(ALONE, None, (0.0,), timed=request.timed)
+        progress.say(f"{ALONE}: answered{_speeds(alone)}")
         greedy, *sampled = _run_draft(request, backend, failed, progress)
         others = _run_others({**floors, **request.beside}, backend, failed, progress)
     results = {name: run.result for name, run in others.items()}
+    # The others are never timed.
+    alike = [] if request.timed and backend.timed_rounds_otherwise else others.values()
     return EvaluationReport(
         backend=backend.name,
         device=backend.device,
@@ -69,7 +72,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         failed=failed,
         identical=greedy.identical(alone) if request.timed else {},
         identical_alone=alone.identical(alone) if request.timed else {},
-        divergences=_divergences(backend, prompts, alone, [greedy, *others.values()]),
+        divergences=_divergences(backend, prompts, alone, [greedy, *alike]),
         tie=backend.tie,
     )
 
@@ -81,8 +84,9 @@ def _run_draft(
     temperatures = (0.0, request.temperature) if request.temperature else (0.0,)
     runs: list[Run] = []
     try:
-        for run in backend.run(request.draft, temperatures, timed=request.timed):
-            name = f"temperature {temperatures[len(runs)]:g}" if runs else request.draft.name
+        name = request.draft.name
+        for run in backend.run(name, request.draft, temperatures, timed=request.timed):
+            name = f"temperature {temperatures[len(runs)]:g}" if runs else name
             progress.say(f"{name}: {_acceptance(run)}{_speeds(run)}")
             runs.append(run)
     except EngineError as error:
@@ -99,7 +103,7 @@ def _run_others(
     runs: dict[str, Run] = {}
     for name, draft in drafts.items():
         try:
-            [runs[name]] = backend.run(draft, (0.0,), timed=False)
+            [runs[name]] = backend.run(name, draft, (0.0,), timed=False)
             progress.say(f"{name}: {_acceptance(runs[name])}")
         except (InputError, EngineError) as error:
             failed[name] = str(error)

@@ -23,6 +23,7 @@ class OwnBackend:
 
     name = "own"
     tie = 1e-3
+    timed_rounds_otherwise = False
 
     def __init__(
         self, model: Path, draft: Path, prompts: PromptSet, decoding: Decoding, progress: Progress
@@ -34,10 +35,9 @@ class OwnBackend:
         self._progress = progress
 
     def run(
-        self, draft: Path | None, temperatures: Sequence[float], *, timed: bool
+        self, name: str, draft: Path | None, temperatures: Sequence[float], *, timed: bool
     ) -> Iterator[Run]:
         drafter = Drafter(load_draft(draft).float().to(self.device)) if draft else None
-        name = f"with {draft.name}" if draft else "target alone"
         for temperature in temperatures:
             yield self._pass(name, drafter, temperature, timed)
 

@@ -75,7 +75,7 @@ def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> Non
         "per_position",
     }
     assert figures["lossless"] is True
-    assert "with draft, greedy" in result.stderr
+    assert "draft, greedy" in result.stderr
     # Each pass tells what it found when it has ended, not the table alone.
     said = result.stderr
     length = f"acceptance length {figures['acceptance_length']:.3f}"

@@ -195,6 +195,6 @@ def test_the_serving_backend_answers_them(
     monkeypatch.setattr(served, "Server", FakeServer)
     prompts = read(dataset, model, 3)
     backend = ServedBackend(request_, model, prompts, Progress())
-    [alone] = backend.run(None, (0.0,), timed=True)
+    [alone] = backend.run("alone", None, (0.0,), timed=True)
     assert [output[0] for output in alone.outputs] == [p.tokens[0] for p in prompts.prompts]
     assert backend.gap(prompts.prompts[2], alone.outputs[2], 0, other=alone.outputs[2][0]) == 0.0

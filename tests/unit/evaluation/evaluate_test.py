@@ -96,8 +96,8 @@ def test_a_draft_that_changes_the_output_is_found(
 ) -> None:
     honest = OwnBackend.run
 
-    def forge(self: OwnBackend, draft, temperatures, *, timed):
-        runs = list(honest(self, draft, temperatures, timed=timed))
+    def forge(self: OwnBackend, name, draft, temperatures, *, timed):
+        runs = list(honest(self, name, draft, temperatures, timed=timed))
         if draft != request_.draft:
             return runs
         outputs = [list(output) for output in runs[0].outputs]
@@ -110,6 +110,26 @@ def test_a_draft_that_changes_the_output_is_found(
     assert not report.lossless
     assert report.identical == {1: 0.5}
     assert as_json(report)["identical"] == {"1": 0.5}
+
+
+@pytest.mark.parametrize(("timed", "places"), [(True, []), (False, ["data.jsonl:1"])])
+def test_outputs_are_compared_where_the_arithmetic_is_the_same(
+    request_: EvaluationRequest, monkeypatch: pytest.MonkeyPatch, timed: bool, places: list[str]
+) -> None:
+    """A floor is never timed, and here another output of it means nothing beside timed ones."""
+    honest = OwnBackend.run
+
+    def forge(self: OwnBackend, name, draft, temperatures, *, timed):
+        [*runs] = honest(self, name, draft, temperatures, timed=timed)
+        if name != "untrained":
+            return runs
+        first, *rest = runs[0].outputs
+        return [replace(runs[0], outputs=((*first[:-1], (first[-1] + 1) % 100), *rest))]
+
+    monkeypatch.setattr(OwnBackend, "timed_rounds_otherwise", True)
+    monkeypatch.setattr(OwnBackend, "run", forge)
+    report = evaluate(replace(request_, timed=timed), Progress())
+    assert [divergence.place for divergence in report.divergences] == places
 
 
 def test_without_speed_acceptance_is_the_same(
@@ -128,10 +148,10 @@ def test_what_fails_beside_the_draft_takes_nothing_along(
 ) -> None:
     honest = OwnBackend.run
 
-    def fail(self: OwnBackend, draft, temperatures, *, timed):
+    def fail(self: OwnBackend, name, draft, temperatures, *, timed):
         if draft not in (None, request_.draft, request_.shuffled):
             raise error("did not start")
-        return honest(self, draft, temperatures, timed=timed)
+        return honest(self, name, draft, temperatures, timed=timed)
 
     monkeypatch.setattr(OwnBackend, "run", fail)
     report = evaluate(request_, Progress())
@@ -154,8 +174,8 @@ def test_the_greedy_pass_outlives_one_at_a_temperature(
 ) -> None:
     honest = OwnBackend.run
 
-    def fail(self: OwnBackend, draft, temperatures, *, timed):
-        yield from honest(self, draft, temperatures[:1], timed=timed)
+    def fail(self: OwnBackend, name, draft, temperatures, *, timed):
+        yield from honest(self, name, draft, temperatures[:1], timed=timed)
         if len(temperatures) > 1:
             assert "draft: acceptance length" in capsys.readouterr().err
             raise EngineError("died")

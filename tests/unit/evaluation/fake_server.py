@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
-from eagle3.engine.serving import Served, ServingOptions
+from eagle3.engine.serving import Served, ServingOptions, Told
 
 
 class FakeServer:
@@ -37,12 +37,15 @@ class FakeServer:
         temperature: float = 0.0,
         batch: int = 1,
         scores: int = 0,
+        on_done: Told | None = None,
     ) -> Served:
         if not scores:
             self.calls.append((len(prompts), batch, temperature))
         outputs = tuple((prompt[0], min(batch, 2)) for prompt in prompts)
         if scores and self.scored_differs:
             outputs = tuple((first, 7) for first, _ in outputs)
+        if on_done is not None:
+            on_done(samples=len(outputs), tokens=sum(map(len, outputs)))
         table = tuple((dict.fromkeys(output, 0.0),) * 2 for output in outputs)
         accepted = (3 * len(prompts), 0) if self._draft else ()
         return Served(outputs, 2.0 / batch, 4 * len(prompts), accepted, table if scores else ())

@@ -24,7 +24,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ServedBackend:
 
 
 def run(backend: ServedBackend, *, timed: bool, draft: Path | None = DRAFT) -> list[Run]:
-    return list(backend.run(draft, (0.0, 1.0), timed=timed))
+    return list(backend.run("draft", draft, (0.0, 1.0), timed=timed))
 
 
 def test_a_timed_draft_runs_one_prompt_at_a_time_and_greedily_in_batches(
@@ -56,7 +56,7 @@ def test_what_is_not_timed_runs_a_kind_at_once_and_starts_sooner(backend: Served
 
 
 def test_a_target_that_is_not_timed_only_answers(backend: ServedBackend) -> None:
-    [alone] = backend.run(None, (0.0,), timed=False)
+    [alone] = backend.run("alone", None, (0.0,), timed=False)
     assert FakeServer.calls == []
     assert alone.outputs == tuple((n, 2) for n in range(5))
     assert alone.result.tokens_per_s == {}
@@ -76,7 +76,23 @@ def test_a_gap_is_asked_of_the_outputs_whose_scores_are_known(
     backend: ServedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeServer, "scored_differs", True)
-    [alone] = backend.run(None, (0.0,), timed=True)
+    [alone] = backend.run("alone", None, (0.0,), timed=True)
     assert alone.outputs[1] == (1, 7)
     assert alone.identical(alone) == {1: 0.0, 4: 0.0}
     assert backend.gap(PROMPTS[1], alone.outputs[1], 1, other=9) == float("inf")
+
+
+def test_passes_tell_how_far_they_are(
+    backend: ServedBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(backend, timed=True)
+    said = capsys.readouterr().err
+    for line in (
+        "draft: starting vLLM: done in ",
+        "draft, greedy: 5/5 samples, 10/320 tokens, ",
+        "draft, greedy, 4 at once: 8/8 samples, ",
+        "draft, temperature 1: 5/5 samples, ",
+    ):
+        assert line in said
+    run(backend, timed=False, draft=None)
+    assert "draft, greedy, with scores: 5/5 samples, " in capsys.readouterr().err
