@@ -149,6 +149,11 @@ def new_state(group: Group) -> dict[str, Any]:
     }
 
 
+def _entry(name: str, state: str = "running", tail: str = "") -> dict[str, Any]:
+    """Of a step, in the state of its group."""
+    return {"name": name, "state": state, "seconds": 0.0, "figures": None, "tail": tail}
+
+
 def run_group(group: Group, gpus: Gpus, results: Results, stopped: threading.Event) -> bool:
     """Runs all steps of a group once its GPUs are free, unless `stopped`; whether all passed."""
     state = new_state(group) | {"pid": os.getpid()}
@@ -167,15 +172,7 @@ def run_group(group: Group, gpus: Gpus, results: Results, stopped: threading.Eve
                 if not stopped.is_set():
                     run_stage(stage, state, deadline, results, stopped)
     except ValueError as error:
-        state["steps"].append(
-            {
-                "name": group.name,
-                "state": "failed",
-                "seconds": 0.0,
-                "figures": None,
-                "tail": str(error),
-            }
-        )
+        state["steps"].append(_entry(group.name, "failed", str(error)))
     passed = [step["state"] for step in state["steps"]] == ["passed"] * len(group.steps)
     state |= {"state": "passed" if passed else "failed", "ended": time.time()}
     results.write(state)
@@ -191,16 +188,7 @@ def run_stage(
 ) -> None:
     """Runs steps side by side and enters them into the state of their group."""
     first = len(state["steps"])
-    for step in stage:
-        state["steps"].append(
-            {
-                "name": step.name,
-                "state": "running",
-                "seconds": 0.0,
-                "figures": None,
-                "tail": "",
-            }
-        )
+    state["steps"] += [_entry(step.name) for step in stage]
     results.write(state)
     with ThreadPoolExecutor(len(stage)) as threads:
         running = [
