@@ -1,11 +1,13 @@
 """Metrics to TensorBoard, W&B or trackio, which the stacks do not bring."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from eagle3.errors import InputError
+from eagle3.progress import Progress
 
 _PROJECT = "eagle3"
 _PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
@@ -57,15 +59,47 @@ class _Service:
         self._module.finish()
 
 
-def open_tracker(name: str, out: Path, config: Mapping[str, Any]) -> Tracker:
-    """The tracker that `--track` names. Raises InputError where it does not start."""
+class _Expendable:
+    """A tracker that is left out of a run once it fails: days of training must not hang on it."""
+
+    def __init__(self, name: str, tracker: Tracker, progress: Progress) -> None:
+        self._name = name
+        self._tracker = tracker
+        self._progress = progress
+
+    def log(self, fields: Mapping[str, Any]) -> None:
+        with self._forgiven():
+            self._tracker.log(fields)
+
+    def close(self) -> None:
+        with self._forgiven():
+            self._tracker.close()
+
+    @contextmanager
+    def _forgiven(self) -> Generator[None]:
+        try:
+            yield
+        # Each has errors of its own: a network, a disk, a service that is gone.
+        except Exception as error:
+            self._tracker = NoTracker()
+            self._progress.say(
+                f"warning: --track {self._name} failed ({_reason(error)}) and gets nothing more; "
+                "metrics.jsonl has all"
+            )
+
+
+def open_tracker(name: str, out: Path, config: Mapping[str, Any], progress: Progress) -> Tracker:
+    """The tracker that `--track` names. Raises InputError where it does not start.
+
+    Where it fails later, it is left out, and `progress` says so.
+    """
     if name == "none":
         return NoTracker()
     check_tracker(name)
     try:
         if name == "tensorboard":
-            return _TensorBoard(out)
-        return _Service(_PACKAGES[name], out, config)
+            return _Expendable(name, _TensorBoard(out), progress)
+        return _Expendable(name, _Service(_PACKAGES[name], out, config), progress)
     # Each has errors of its own: no key, no network, a folder that cannot be written.
     except Exception as error:
         raise _did_not_start(name, error) from error
@@ -89,12 +123,15 @@ def check_tracker(name: str) -> None:
 
 
 def _did_not_start(name: str, error: Exception) -> InputError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
     remedy = _REMEDIES.get(name, "see to that")
     return InputError(
-        f"--track {name} did not start ({reason}): {remedy}, or leave --track out; metrics.jsonl "
-        "is written in any case"
+        f"--track {name} did not start ({_reason(error)}): {remedy}, or leave --track out; "
+        "metrics.jsonl is written in any case"
     )
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def scalars(fields: Mapping[str, Any]) -> dict[str, float]:

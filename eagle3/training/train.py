@@ -132,7 +132,7 @@ def _train(
     if not processes.is_first:
         Loop(plan, trainer, state, None, processes, following).run()
         return None
-    tracker = open_tracker(plan.config.run.track, out, asdict(plan.config))
+    tracker = open_tracker(plan.config.run.track, out, asdict(plan.config), progress)
     try:
         log = Log(out, progress, plan.steps, tracker)
         log.begin(state.step if checkpoint is not None else None)

@@ -92,7 +92,7 @@ def test_a_tracker_that_is_not_installed_is_told(
 ) -> None:
     monkeypatch.setitem(trackers._PACKAGES, "wandb", "no_such_package")
     with pytest.raises(InputError, match="--track wandb needs the package no_such_package, whi"):
-        open_tracker("wandb", tmp_path, {})
+        open_tracker("wandb", tmp_path, {}, Progress())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_tracker_that_does_not_start_is_told(
     monkeypatch.setitem(trackers._PACKAGES, tracker, "broken_service")
     started = rf"--track {tracker} did not start \(ValueError: no API key\): {advice}"
     with pytest.raises(InputError, match=started):
-        open_tracker(tracker, tmp_path, {})
+        open_tracker(tracker, tmp_path, {}, Progress())
 
 
 def test_a_tracker_gets_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +124,33 @@ def test_a_tracker_gets_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(trackers._PACKAGES, "trackio", "fake_service")
-    tracker = open_tracker("trackio", tmp_path, {"seed": 0})
+    tracker = open_tracker("trackio", tmp_path, {"seed": 0}, Progress())
     Log(tmp_path, Progress(), 300, tracker).write(RECORD)
     tracker.close()
     import fake_service  # pyrefly: ignore
 
     assert fake_service.calls == ["eagle3", (20, 4.4), "finish"]
+
+
+def test_a_tracker_that_fails_in_the_middle_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told once, and every record is in the file."""
+    (tmp_path / "fading_service.py").write_text(
+        "def init(**options): pass\n"
+        "def log(values, step): raise ConnectionError('no\\nroute')\n"
+        "def finish(): raise AssertionError('it is not asked again')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(trackers._PACKAGES, "wandb", "fading_service")
+    tracker = open_tracker("wandb", tmp_path, {}, Progress())
+    log = Log(tmp_path, Progress(), 300, tracker)
+    log.write(RECORD)
+    log.write(replace(RECORD, step=30))
+    tracker.close()
+    said = capsys.readouterr().err
+    assert said.count("warning: --track wandb failed (ConnectionError: no route) and gets n") == 1
+    assert [record["step"] for record in read_records(tmp_path / METRICS)] == [20, 30]
 
 
 def test_a_chart_places_the_extremes_in_its_corners() -> None:
