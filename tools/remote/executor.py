@@ -51,6 +51,7 @@ class Executor:
         disk = DiskWatch(self._state)
         while True:
             time.sleep(_WATCH_S)
+            self._processes.trim_logs()
             if news := disk.look():
                 say(f"WARNING: {news}")
             ended = self._processes.take_ended()

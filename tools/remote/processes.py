@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from tools.remote.errors import ServiceError
 _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_LINES = 5
 _LOG_TAIL_BYTES = 10_000
+_LOG_BYTES = 64_000_000
 _POLL_S = 0.05
 _STOP_S = 10.0
 _TERM_S = 3.0
@@ -87,10 +89,17 @@ class Processes:
 
     def tail(self, name: str) -> str:
         with self.log(name).open("rb") as log:
-            # A service that runs for months has a log of gigabytes.
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-_LOG_TAIL_LINES:] if line.strip())
+
+    def trim_logs(self) -> None:
+        """Empties logs that have grown large; what one said before is beside it, as .log.old."""
+        for log in self._logs.glob("*.log"):
+            if log.stat().st_size > _LOG_BYTES:
+                shutil.copyfile(log, log.with_suffix(".log.old"))
+                # The child goes on appending to the file that it has open.
+                os.truncate(log, 0)
 
     def drain(self, names: Iterable[str], seconds: float) -> None:
         """Asks these children to end at once, and gives them time to finish what they do."""

@@ -90,6 +90,7 @@ class Service:
         disk = DiskWatch(self._state)
         while True:
             time.sleep(_WATCH_S)
+            self._processes.trim_logs()
             if news := disk.look():
                 say(f"WARNING: {news}")
             for command, code in self._processes.take_ended():

@@ -50,6 +50,26 @@ def test_a_child_stands_where_nobody_cleans(tmp_path: Path) -> None:
     processes.stop()
 
 
+def test_a_log_that_grows_is_emptied_and_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.remote.processes._LOG_BYTES", 8)
+    processes = Processes(tmp_path)
+    go_on = tmp_path / "go on"
+    wait = f"until [ -e '{go_on}' ]; do sleep 0.05; done"
+    processes.start(shell("talker", f"echo much to say; {wait}; echo more; exec sleep 600"))
+    log = processes.log("talker")
+    wait_for(lambda: log.read_text() == "much to say\n")
+    processes.trim_logs()
+    assert log.read_text() == ""
+    assert (tmp_path / "talker.log.old").read_text() == "much to say\n"
+    go_on.touch()
+    wait_for(lambda: log.read_text() == "more\n")
+    processes.trim_logs()
+    assert log.read_text() == "more\n"
+    processes.stop()
+
+
 def test_what_a_child_said_last_is_in_the_error(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     processes.start(shell("talker", "echo no such port >&2; exit 1"))
