@@ -104,25 +104,31 @@ class Server:
         *,
         max_new_tokens: int,
         temperature: float = 0.0,
+        seeds: Sequence[int] = (),
         batch: int = 1,
         scores: int = 0,
         on_done: Told | None = None,
     ) -> Served:
         """Continues the prompts, `batch` at a time, each to the target's own end of an answer.
 
-        `scores` asks for so many log-probabilities a token. `on_done` is told of each batch how
-        many prompts and new tokens it had. Raises EngineError.
+        Above temperature 0, each prompt draws from its own of the `seeds`. `scores` asks for so
+        many log-probabilities a token. `on_done` is told of each batch how many prompts and new
+        tokens it had. Raises EngineError.
         """
         from vllm.sampling_params import SamplingParams
 
         assert self._llm is not None, "the server is closed"
-        sampling = SamplingParams(
-            temperature=temperature,
-            max_tokens=max_new_tokens,
-            seed=self.options.seed if temperature else None,
-            logprobs=scores or None,
-            detokenize=False,
-        )
+        drawn = seeds if temperature else [None] * len(prompts)
+        sampling = [
+            SamplingParams(
+                temperature=temperature,
+                max_tokens=max_new_tokens,
+                seed=seed,
+                logprobs=scores or None,
+                detokenize=False,
+            )
+            for _, seed in zip(prompts, drawn, strict=True)
+        ]
         before = self._counters()
         began = time.perf_counter()
         try:
@@ -130,7 +136,7 @@ class Server:
             for first in range(0, len(prompts), batch):
                 ended = self._llm.generate(
                     [{"prompt_token_ids": list(p)} for p in prompts[first : first + batch]],
-                    sampling,
+                    sampling[first : first + batch],
                     use_tqdm=False,
                 )
                 completions += [output.outputs[0] for output in ended]

@@ -33,6 +33,7 @@ class ServedBackend:
         self._request = request
         self._model = model
         self._prompts = prompts
+        self._numbers = {prompt.place: number for number, prompt in enumerate(prompts.prompts)}
         self._progress = progress
         self._own_scores: dict[str, Sequence[Mapping[int, float]]] = {}
 
@@ -128,6 +129,8 @@ class ServedBackend:
             [prompt.tokens for prompt in prompts],
             max_new_tokens=self._request.max_new_tokens,
             temperature=temperature,
+            # One seed for all of them would draw the same luck for each, and the mean of that.
+            seeds=[self._request.seed + self._numbers[prompt.place] for prompt in prompts],
             batch=batch,
             on_done=bar.advance,
         )

@@ -22,6 +22,10 @@ def test_the_target_alone_says_what_transformers_says(tmp_path: Path) -> None:
         server.warm_up(prompts[0], batch=2)
         served = server.generate(prompts, max_new_tokens=NEW_TOKENS, batch=2, scores=5)
         again = server.generate(prompts, max_new_tokens=NEW_TOKENS, batch=1)
+        one, other, same = server.generate(
+            [prompts[0]] * 3, max_new_tokens=NEW_TOKENS, temperature=1.0, seeds=(3, 4, 3), batch=3
+        ).outputs
+    assert one == same != other
     assert served.outputs == again.outputs
     assert (served.drafts, served.accepted) == (0, ())
     assert served.seconds > 0

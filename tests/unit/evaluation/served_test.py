@@ -96,3 +96,10 @@ def test_passes_tell_how_far_they_are(
         assert line in said
     run(backend, timed=False, draft=None)
     assert "draft, greedy, with scores: 5/5 samples, " in capsys.readouterr().err
+
+
+def test_each_prompt_has_a_seed_of_its_own(backend: ServedBackend) -> None:
+    """The same as in the own loop: by the prompt's place among all of them."""
+    run(backend, timed=False)
+    by_kind = [n for kind in (True, False) for n in range(5) if (n % 3 == 0) == kind]
+    assert FakeServer.seeds == by_kind
