@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from eagle3.draft import export
 from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
-from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin
+from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin, running_commit
 from eagle3.draft.served_config import CONFIG, target_of
 from eagle3.errors import InputError, StoreError
 from tests.unit.draft.drafts import (
@@ -89,6 +89,29 @@ def test_the_origin_is_told(target: Path, tmp_path: Path) -> None:
         metadata = file.metadata()
     assert metadata["dataset_sha256"] == "dataset"
     assert metadata["stack_digest"] == told["stack_digest"] != ""
+
+
+@pytest.mark.parametrize(("edited", "mark"), [("", ""), (" M eagle3/train.py", "+")])
+def test_the_commit_is_that_of_the_checkout(
+    edited: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = tmp_path / "git"
+    git.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1 $2" = "-C {tmp_path}" ] || exit 1\n'
+        f'case "$3" in rev-parse) echo abc123;; status) echo "{edited}";; *) exit 1;; esac\n'
+    )
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    assert running_commit() == f"abc123{mark}"
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path / "no checkout"))
+    assert running_commit() is None
+    monkeypatch.delenv("BUILD_WORKSPACE_DIRECTORY")
+    assert running_commit() is None
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    git.unlink()
+    assert running_commit() is None
 
 
 def test_the_command_names_the_folder(target: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -130,6 +131,31 @@ def test_a_tracker_gets_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
     import fake_service  # pyrefly: ignore
 
     assert fake_service.calls == ["eagle3", (20, 4.4), "finish"]
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, tuple[float, int]] = {}
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written[name] = (value, step)
+
+        def close(self) -> None:
+            written["closed"] = (0.0, 0)
+
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    module = ModuleType("torch.utils.tensorboard")
+    monkeypatch.setattr(module, "SummaryWriter", SummaryWriter, raising=False)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    tracker = open_tracker("tensorboard", tmp_path, {})
+    Log(tmp_path, Progress(), 300, tracker).write(RECORD)
+    tracker.close()
+    assert written["train/loss"] == (4.4, 20)
+    assert written["train/joint_per_step/1"] == (0.2, 20)
+    assert "closed" in written
 
 
 def test_a_chart_places_the_extremes_in_its_corners() -> None:

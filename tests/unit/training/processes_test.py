@@ -49,6 +49,17 @@ def test_the_curve_is_that_of_one_process(world: Path, parallel: str) -> None:
             assert (theirs[name] - value).abs().max() < 1e-2 * value.abs().max() + 1e-6, name
 
 
+def test_muon_learns_alike_from_parts_of_its_matrices(world: Path) -> None:
+    flags = {"batches_per_step": 2, "log_every": 1, "optimizer": "muon"}
+    together, alone = world / "together", world / "alone"
+    running = start(world, 2, **flags, out=str(together), parallel="fsdp")
+    end(start(world, 1, **flags, out=str(alone)))
+    end(running)
+    # It iterates in bf16, which rounds sums over parts otherwise.
+    assert curve(together) == pytest.approx(curve(alone), rel=5e-3)
+    assert curve(alone)[-1] < 0.5 * curve(alone)[0]
+
+
 def test_a_sharded_run_goes_on_from_its_checkpoint(world: Path) -> None:
     whole, parted = world / "whole", world / "parted"
     running = start(world, 2, **FLAGS, out=str(whole), parallel="fsdp")
