@@ -91,27 +91,38 @@ def test_the_origin_is_told(target: Path, tmp_path: Path) -> None:
     assert metadata["stack_digest"] == told["stack_digest"] != ""
 
 
-@pytest.mark.parametrize(("edited", "mark"), [("", ""), (" M eagle3/train.py", "+")])
-def test_the_commit_is_that_of_the_checkout(
-    edited: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    git = tmp_path / "git"
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for git; the code lies in the checkout `tmp_path`, of which one file is edited."""
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
     git.write_text(
         "#!/bin/sh\n"
         f'[ "$1 $2" = "-C {tmp_path}" ] || exit 1\n'
-        f'case "$3" in rev-parse) echo abc123;; status) echo "{edited}";; *) exit 1;; esac\n'
+        f'case "$3" in rev-parse) printf "{tmp_path}\\nabc123\\n";; status) echo " M a.py";; esac\n'
     )
     git.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
-    assert running_commit() == f"abc123{mark}"
-    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path / "no checkout"))
+    monkeypatch.setenv("PATH", str(git.parent))
+    monkeypatch.setattr("eagle3.draft.provenance._ROOT", tmp_path)
+    return git
+
+
+def test_the_commit_is_that_of_the_code(git: Path) -> None:
+    assert running_commit() == "abc123+"
+    git.write_text(git.read_text().replace(" M a.py", ""))
+    assert running_commit() == "abc123"
+
+
+def test_the_commit_of_another_checkout_is_not_ours(git: Path) -> None:
+    git.write_text(git.read_text().replace('printf "', 'printf "/home/me'))
     assert running_commit() is None
-    monkeypatch.delenv("BUILD_WORKSPACE_DIRECTORY")
-    assert running_commit() is None
-    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+
+
+def test_without_git_the_commit_is_that_of_the_bundle(git: Path, tmp_path: Path) -> None:
     git.unlink()
     assert running_commit() is None
+    (tmp_path / "COMMIT").write_text("def456\n")
+    assert running_commit() == "def456"
 
 
 def test_the_command_names_the_folder(target: Path, tmp_path: Path) -> None:

@@ -69,6 +69,24 @@ def test_a_draft_learns_and_is_exported(world: Path) -> None:
     assert read_settings(out / CONFIG)["run"]["out"] == str(out)
 
 
+def test_the_commit_is_the_one_that_the_training_began_with(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = ["first"]
+    for module in ("draft.provenance", "training.train"):
+        monkeypatch.setattr(f"eagle3.{module}.running_commit", lambda: commits[-1])
+
+    class Pulling(Progress):
+        def say(self, line: str) -> None:
+            if line.startswith("step 4/12"):
+                commits.append("second")
+
+    report = run_training(tiny_config(world), progress=Pulling())
+    assert report is not None
+    assert report.draft is not None
+    assert json.loads((report.draft / PROVENANCE).read_text())["commit"] == "first"
+
+
 def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
     """The tiny target's next token follows from the token that the draft is fed, too."""
     real = run_training(tiny_config(world, max_steps=40))
