@@ -147,7 +147,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _check_served(config: DraftConfig, target_config: dict[str, Any]) -> None:
     """Raises InputError for what vLLM 0.16.0 would refuse, or serve otherwise than trained."""
     points = tuple(config.capture_points)
-    num_layers = target_config.get("text_config", target_config)["num_hidden_layers"]
+    num_layers = (target_config.get("text_config") or target_config)["num_hidden_layers"]
     if len(points) != 3 or tuple(sorted(set(points))) != points:
         # vllm/model_executor/models/llama.py hands the states over in the order of the layers.
         raise InputError(

@@ -160,6 +160,12 @@ def test_points_that_cannot_be_served_are_refused(
         export_draft(make_draft(target, points), tmp_path / "draft", Provenance(target))
 
 
+def test_a_target_without_a_nested_decoder_may_say_so(tmp_path: Path) -> None:
+    target = make_target_config(tmp_path / "target", text_config=None)
+    export_draft(make_draft(target), tmp_path / "draft", Provenance(target))
+    assert load_draft(tmp_path / "draft").config.capture_points == (2, 4, 5)
+
+
 @pytest.mark.parametrize(("model_type", "served"), [("llama", True), ("qwen3", False)])
 def test_the_state_after_the_last_layer(model_type: str, served: bool, tmp_path: Path) -> None:
     target = make_target_config(tmp_path / "target", model_type=model_type)
