@@ -160,6 +160,17 @@ def test_points_that_cannot_be_served_are_refused(
         export_draft(make_draft(target, points), tmp_path / "draft", Provenance(target))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_family_that_vllm_serves_no_draft_for_is_refused(
+    nested: bool, target: Path, tmp_path: Path
+) -> None:
+    family = {"model_type": "mistral"}
+    changes = {"text_config": family} if nested else family
+    other = make_target_config(tmp_path / "other", **changes)
+    with pytest.raises(InputError, match=r"EAGLE-3 drafts for llama, .*, not for a mistral: take"):
+        export_draft(make_draft(target), tmp_path / "draft", Provenance(other))
+
+
 def test_a_target_without_a_nested_decoder_may_say_so(tmp_path: Path) -> None:
     target = make_target_config(tmp_path / "target", text_config=None)
     export_draft(make_draft(target), tmp_path / "draft", Provenance(target))
