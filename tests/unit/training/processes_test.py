@@ -34,8 +34,10 @@ def world(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_curve_is_that_of_one_process(world: Path, parallel: str) -> None:
     together, alone = world / "together", world / "alone"
-    running = start(world, 2, **FLAGS, out=str(together), parallel=parallel)
-    end(start(world, 1, **FLAGS, out=str(alone), parallel=parallel))
+    # Two batches a process: the gradients of the first are kept until those of the second.
+    flags = FLAGS | {"batches_per_step": 4, "tokens_per_step": 256}
+    running = start(world, 2, **flags, out=str(together), parallel=parallel)
+    end(start(world, 1, **flags, out=str(alone), parallel=parallel))
     end(running)
     assert len(curve(alone)) == 12 + 4
     assert curve(together) == pytest.approx(curve(alone), rel=1e-4)
