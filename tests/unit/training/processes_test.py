@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> Path:
 def test_the_curve_is_that_of_one_process(world: Path, parallel: str) -> None:
     together, alone = world / "together", world / "alone"
     # Two batches a process: the gradients of the first are kept until those of the second.
-    flags = FLAGS | {"batches_per_step": 4, "tokens_per_step": 256}
+    flags = FLAGS | {"batches_per_step": 4, "tokens_per_step": 256, "train_head": True}
     running = start(world, 2, **flags, out=str(together), parallel=parallel)
     end(start(world, 1, **flags, out=str(alone), parallel=parallel))
     end(running)
