@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 unexpected failure, 2 wrong option, draft or data, 3 the t
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from eagle3.command import (
 )
 from eagle3.errors import EngineError
 from eagle3.progress import Progress
+
+if TYPE_CHECKING:
+    from eagle3.evaluation.request import EvaluationRequest
 
 _HELP = """Measure how much of a draft the target accepts.
 
@@ -193,9 +196,27 @@ def evaluate(
             **options,
         )
         report = evaluate_draft(request, progress)
-    click.echo(json.dumps(table.as_json(report)) if as_json else table.as_table(report))
+    if as_json:
+        click.echo(json.dumps(table.as_json(report)))
+    else:
+        click.echo(table.as_table(report))
+        if report.clearly_wins and report.lossless:
+            click.echo(f"\nnext: serve it, on a GPU\n  {_serve_command(request)}")
     if report.failed:
         raise EngineError(f"not measured: {', '.join(report.failed)} (the report says why)")
+
+
+def _serve_command(request: "EvaluationRequest") -> str:
+    """What serves the draft as it was measured."""
+    from eagle3.draft.export import serve_command
+
+    options = ["--speculative-tokens", str(request.speculative_tokens)]
+    if request.model is not None:
+        options += ["--model", str(request.model)]
+    vllm_options = ["--trust-remote-code"] if request.trust_remote_code else []
+    if request.tensor_parallel > 1:
+        vllm_options += ["--tensor-parallel-size", str(request.tensor_parallel)]
+    return serve_command(request.draft, *options, vllm_options=vllm_options)
 
 
 if __name__ == "__main__":

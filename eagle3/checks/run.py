@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from eagle3.checks.decoder import check_decoder
 from eagle3.checks.devices import check_devices
 from eagle3.checks.disk import check_disk
+from eagle3.checks.draft import check_draft
 from eagle3.checks.finding import Finding
 from eagle3.checks.kernels import check_kernels
 from eagle3.checks.layers import check_layers
@@ -28,6 +29,7 @@ _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
     "weights": check_weights,
     "decoder": check_decoder,
     "layers": check_layers,
+    "draft": check_draft,
     "options": check_engine_options,
     "quantization": check_quantization,
     "parallel": check_parallel,

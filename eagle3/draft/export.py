@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -118,8 +119,11 @@ def check_vocabulary(config: DraftConfig, weights: dict[str, torch.Tensor]) -> N
     VocabularyMap(t2d_V, d2t_D).check()
 
 
-def serve_command(folder: Path) -> str:
-    """The command that serves the draft in `folder` with its target, in this workspace's vLLM."""
-    return shlex.join(
-        ["tools/bazel", "run", "--config=cuda128", "//eagle3:serve", "--", "--draft", str(folder)]
-    )
+def serve_command(folder: Path, *options: str, vllm_options: Sequence[str] = ()) -> str:
+    """The command that serves the draft in `folder` with its target, in this workspace's vLLM.
+
+    `options` are further ones of `serve`, `vllm_options` those that it hands on.
+    """
+    words = ["tools/bazel", "run", "--config=cuda128", "//eagle3:serve", "--", "--draft"]
+    further = ["--", *vllm_options] if vllm_options else []
+    return shlex.join([*words, str(folder), *options, *further])

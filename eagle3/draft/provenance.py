@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,9 @@ import eagle3_stack  # written into site-packages by the build
 from eagle3.store.manifest import MANIFEST, Manifest
 
 PROVENANCE = "provenance.json"
+# However a command is started: Bazel's runfiles are links into the checkout.
+_ROOT = Path(__file__).resolve().parents[2]
+_COMMIT = "COMMIT"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Provenance:
 
     `target` is the folder of the target's checkpoint: serving looks for it there. `states` is
     empty for a draft that was not trained. `training` is what the training run wants to be known,
-    of JSON's types: its configuration, its steps. `commit` is None where no git checkout is found.
+    of JSON's types: its configuration, its steps. `commit` is None where it is not known.
     """
 
     target: Path
@@ -60,17 +62,22 @@ class Provenance:
 
 
 def running_commit() -> str | None:
-    """The commit of the checkout that `bazel run` was started from, with `+` where it is edited."""
-    checkout = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
-    if checkout is None:
-        return None
+    """The commit of this code: of the checkout that it lies in, with `+` where that is edited.
+
+    A bundle for machines without a checkout brings it in the file COMMIT.
+    """
+    if (_ROOT / _COMMIT).is_file():
+        return (_ROOT / _COMMIT).read_text(encoding="utf-8").strip()
     try:
-        head = _git(checkout, "rev-parse", "HEAD")
-        return head + ("+" if _git(checkout, "status", "--porcelain", "-uno") else "")
+        root, head = _git("rev-parse", "--show-toplevel", "HEAD").splitlines()
+        # An image's copy of the code may lie in somebody else's checkout.
+        if Path(root) != _ROOT:
+            return None
+        return head + ("+" if _git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def _git(checkout: str, *arguments: str) -> str:
-    command = ["git", "-C", checkout, *arguments]
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

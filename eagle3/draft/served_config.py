@@ -16,12 +16,31 @@ CONFIG = "config.json"
 DTYPE = "bfloat16"
 DEFAULT_SPECULATIVE_TOKENS = 5
 
+# vLLM 0.16.0 (config/speculative.py, with patch 03 of third_party/vllm) refuses drafts for targets
+# whose model type holds none of these.
+SERVED_FAMILIES = (
+    "llama",
+    "qwen",
+    "minicpm",
+    "gpt_oss",
+    "hunyuan_vl",
+    "hunyuan_v1_dense",
+    "afmoe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "kimi_k2",
+)
 # vLLM hands out the state after the last layer for these alone (third_party/vllm, patches 01, 05).
 _STATE_AFTER_LAST_LAYER = ("llama", "deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25")
 # Rotary scalings whose tables are the same in vLLM and transformers for the same parameters.
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # transformers' YaRN reads these and vLLM's, for a Llama, does not.
 _YARN_ONLY_IN_TRANSFORMERS = ("mscale", "mscale_all_dim", "attention_factor")
+
+
+def serves_drafts_for(model_type: str) -> bool:
+    """Whether vLLM serves drafts for targets whose decoder is of this type."""
+    return any(family in model_type for family in SERVED_FAMILIES)
 
 
 def config_json(config: DraftConfig, target: Path) -> dict[str, Any]:
@@ -147,7 +166,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _check_served(config: DraftConfig, target_config: dict[str, Any]) -> None:
     """Raises InputError for what vLLM 0.16.0 would refuse, or serve otherwise than trained."""
     points = tuple(config.capture_points)
-    num_layers = target_config.get("text_config", target_config)["num_hidden_layers"]
+    decoder = {**target_config, **(target_config.get("text_config") or {})}
+    family = str(decoder.get("model_type"))
+    if not serves_drafts_for(family):
+        raise InputError(
+            f"vLLM serves EAGLE-3 drafts for {', '.join(SERVED_FAMILIES)}, not for a {family}: "
+            "take another target, or add its family as patches 01 to 03 of third_party/vllm do"
+        )
+    num_layers = decoder["num_hidden_layers"]
     if len(points) != 3 or tuple(sorted(set(points))) != points:
         # vllm/model_executor/models/llama.py hands the states over in the order of the layers.
         raise InputError(

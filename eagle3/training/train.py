@@ -11,7 +11,7 @@ import torch
 from eagle3.draft.export import export_draft
 from eagle3.draft.fp8 import check_fp8
 from eagle3.draft.model import DraftModel
-from eagle3.draft.provenance import Provenance, StatesOrigin
+from eagle3.draft.provenance import Provenance, StatesOrigin, running_commit
 from eagle3.draft.target_weights import TargetWeights, read_target_weights
 from eagle3.errors import InputError, StoreError
 from eagle3.progress import Progress
@@ -118,6 +118,8 @@ def _train(
 ) -> TrainReport | None:
     """`train_draft` from `checkpoint`, where there is one, and `state`."""
     out = Path(plan.config.run.out)
+    # Now: by the end of a long training the checkout may be of another one.
+    commit = running_commit()
     with progress.reminding("reading the target's embeddings and head"):
         weights = read_target_weights(plan.model)
     trainer = _new_trainer(plan, weights, processes)
@@ -140,7 +142,7 @@ def _train(
     finally:
         tracker.close()
     with progress.reminding("exporting the draft"):
-        return _finish(plan, out, weights)
+        return _finish(plan, out, weights, commit)
 
 
 def _new_trainer(plan: TrainingPlan, weights: TargetWeights, processes: Processes) -> Trainer:
@@ -191,7 +193,9 @@ def _own_folder(out: Path, config: TrainConfig) -> Generator[None]:
         yield
 
 
-def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainReport:
+def _finish(
+    plan: TrainingPlan, out: Path, weights: TargetWeights, commit: str | None
+) -> TrainReport:
     records = read_records(out / METRICS)
     newest = newest_checkpoint(out)
     assert newest is not None, "the last step is saved"
@@ -216,7 +220,7 @@ def _finish(plan: TrainingPlan, out: Path, weights: TargetWeights) -> TrainRepor
         draft = new_draft(plan, weights)
         group = MEAN if plan.config.optimizer.ema else WEIGHTS
         draft.load_state_dict(read_tensors(checkpoint, group), strict=False)
-        export_draft(draft, report.draft, _provenance(plan, report))
+        export_draft(draft, report.draft, _provenance(plan, report, commit))
     if plan.config.run.html:
         write_report(out / REPORT, out.name, summary(report), write_config(plan.config), records)
     return report
@@ -234,13 +238,13 @@ def summary(report: TrainReport) -> str:
     return f"simulated acceptance length on {on}: {', '.join(said) or 'its records are lost'}"
 
 
-def _provenance(plan: TrainingPlan, report: TrainReport) -> Provenance:
+def _provenance(plan: TrainingPlan, report: TrainReport, commit: str | None) -> Provenance:
     training: dict[str, Any] = {
         "config": asdict(plan.config),
         "step": report.step,
         "simulated_acceptance_length": report.after,
     }
-    return Provenance(plan.model, [_origin(plan.training.store)], training)
+    return Provenance(plan.model, [_origin(plan.training.store)], training, commit=commit)
 
 
 def _origin(store: StoreReader) -> StatesOrigin:

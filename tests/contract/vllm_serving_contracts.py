@@ -3,12 +3,14 @@
 Compared with vLLM 0.16.0, patched (third_party/vllm).
 """
 
+from eagle3.draft.served_config import SERVED_FAMILIES
 from tests.contract.contract import Contract
 from tests.contract.expectations import Call, Does, Has, Inherits
 from tests.contract.relying import (
     CAPTURE_POINTS,
     COMMAND_LINE,
     DRAFTING,
+    SERVED_CONFIG,
     SERVING,
     V01,
     V02,
@@ -234,13 +236,12 @@ PATCHED = (
     Contract(
         "vllm.config.speculative:SpeculativeConfig._verify_args",
         Does(
-            "lets DeepSeek and Kimi targets pass",
-            '"deepseek_v2"',
-            '"deepseek_v3"',
-            '"kimi_k2"',
+            "serves drafts for these families alone, DeepSeek and Kimi among them",
+            f"eagle3_target_supported = [{', '.join(map(repr, SERVED_FAMILIES))}]",
+            "supported_model in self.target_model_config.hf_text_config.model_type",
         ),
-        (V03,),
-        "a draft for them would be refused by the configuration",
+        (SERVED_CONFIG, V03),
+        "a target would be trained for whose draft cannot be served, such as DeepSeek and Kimi",
     ),
     Contract(
         f"{PROPOSER}.load_model",

@@ -10,6 +10,7 @@ import pytest
 from eagle3.checks.decoder import check_decoder
 from eagle3.checks.devices import check_devices
 from eagle3.checks.disk import check_disk
+from eagle3.checks.draft import check_draft
 from eagle3.checks.kernels import check_kernels
 from eagle3.checks.layers import check_layers
 from eagle3.checks.memory import check_memory
@@ -292,6 +293,24 @@ def test_the_row_of_decoder_layers_is_found(
     found = {place: frozenset(numbers) for place, numbers in layers.items()}
     target.checkpoint = dataclasses.replace(target.checkpoint, layers=found)
     assert only(check_decoder, target).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (LLAMA, "ok draft: vLLM serves EAGLE-3 drafts for a llama"),
+        (KIMI, "ok draft: vLLM serves EAGLE-3 drafts for a kimi_k25"),
+        (LLAMA | {"model_type": "mistral"}, "warn draft: vLLM serves EAGLE-3 drafts for llama, q"),
+        (
+            LLAMA | {"model_type": "llava", "text_config": LLAMA | {"model_type": "qwen2"}},
+            "ok draft: vLLM serves EAGLE-3 drafts for a qwen2",
+        ),
+    ],
+)
+def test_a_family_whose_draft_could_not_be_served_is_told(
+    tmp_path: Path, config: dict[str, Any], line: str
+) -> None:
+    assert only(check_draft, situation(tmp_path, LAPTOP, config)).startswith(line)
 
 
 @pytest.fixture

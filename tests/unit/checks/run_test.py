@@ -33,7 +33,7 @@ def verdicts(findings: list[Finding]) -> dict[str, str]:
 
 def test_everything_is_in_order_with_a_good_target(request_: ExtractionRequest) -> None:
     findings = verdicts(list(run_checks(Situation(request_, LAPTOP))))
-    assert len(findings) == 11
+    assert len(findings) == 12
     assert set(findings.values()) == {"ok"}
 
 
@@ -86,7 +86,7 @@ def test_a_good_start_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before_the_load(monkeypatch, request_, LAPTOP)
-    assert capsys.readouterr().err == "preflight: 9 ok, 0 to look at\n"
+    assert capsys.readouterr().err == "preflight: 10 ok, 0 to look at\n"
 
 
 def test_a_warning_is_told_and_stops_nothing(
@@ -97,7 +97,7 @@ def test_a_warning_is_told_and_stops_nothing(
     before_the_load(monkeypatch, dataclasses.replace(request_, layers=(1, 2)), LAPTOP)
     warning, summary = capsys.readouterr().err.splitlines()
     assert warning.startswith("preflight: warn: layers: after-layer 1,2 = vllm 2,3, of 8 layers")
-    assert summary == "preflight: 8 ok, 1 to look at"
+    assert summary == "preflight: 9 ok, 1 to look at"
 
 
 def test_too_little_memory_stops_it(
@@ -105,7 +105,7 @@ def test_too_little_memory_stops_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(InputError, match="1 of 9 findings would stop the target, the first mem"):
+    with pytest.raises(InputError, match="1 of 10 findings would stop the target, the first mem"):
         before_the_load(monkeypatch, request_, dataclasses.replace(LAPTOP, available=GB))
     assert "preflight: fail: memory: " in capsys.readouterr().err
 

@@ -45,7 +45,7 @@ def test_what_would_fail_is_code_2_with_its_fix(desk: Path) -> None:
     first, done, error = result.stderr.splitlines()
     assert first == "preflight ..."
     assert done.startswith("preflight: done in ")
-    assert error.startswith("error: 1 of 11 findings would stop the target")
+    assert error.startswith("error: 1 of 12 findings would stop the target")
 
 
 def test_json_is_one_line(desk: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from eagle3.draft import export
 from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
-from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin
+from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin, running_commit
 from eagle3.draft.served_config import CONFIG, target_of
 from eagle3.errors import InputError, StoreError
 from tests.unit.draft.drafts import (
@@ -91,6 +91,40 @@ def test_the_origin_is_told(target: Path, tmp_path: Path) -> None:
     assert metadata["stack_digest"] == told["stack_digest"] != ""
 
 
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for git; the code lies in the checkout `tmp_path`, of which one file is edited."""
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1 $2" = "-C {tmp_path}" ] || exit 1\n'
+        f'case "$3" in rev-parse) printf "{tmp_path}\\nabc123\\n";; status) echo " M a.py";; esac\n'
+    )
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git.parent))
+    monkeypatch.setattr("eagle3.draft.provenance._ROOT", tmp_path)
+    return git
+
+
+def test_the_commit_is_that_of_the_code(git: Path) -> None:
+    assert running_commit() == "abc123+"
+    git.write_text(git.read_text().replace(" M a.py", ""))
+    assert running_commit() == "abc123"
+
+
+def test_the_commit_of_another_checkout_is_not_ours(git: Path) -> None:
+    git.write_text(git.read_text().replace('printf "', 'printf "/home/me'))
+    assert running_commit() is None
+
+
+def test_without_git_the_commit_is_that_of_the_bundle(git: Path, tmp_path: Path) -> None:
+    git.unlink()
+    assert running_commit() is None
+    (tmp_path / "COMMIT").write_text("def456\n")
+    assert running_commit() == "def456"
+
+
 def test_the_command_names_the_folder(target: Path, tmp_path: Path) -> None:
     folder = tmp_path / "my draft"
     export_draft(make_draft(target), folder, Provenance(target))
@@ -124,6 +158,23 @@ def test_points_that_cannot_be_served_are_refused(
 ) -> None:
     with pytest.raises(InputError, match="vLLM serves"):
         export_draft(make_draft(target, points), tmp_path / "draft", Provenance(target))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_family_that_vllm_serves_no_draft_for_is_refused(
+    nested: bool, target: Path, tmp_path: Path
+) -> None:
+    family = {"model_type": "mistral"}
+    changes = {"text_config": family} if nested else family
+    other = make_target_config(tmp_path / "other", **changes)
+    with pytest.raises(InputError, match=r"EAGLE-3 drafts for llama, .*, not for a mistral: take"):
+        export_draft(make_draft(target), tmp_path / "draft", Provenance(other))
+
+
+def test_a_target_without_a_nested_decoder_may_say_so(tmp_path: Path) -> None:
+    target = make_target_config(tmp_path / "target", text_config=None)
+    export_draft(make_draft(target), tmp_path / "draft", Provenance(target))
+    assert load_draft(tmp_path / "draft").config.capture_points == (2, 4, 5)
 
 
 @pytest.mark.parametrize(("model_type", "served"), [("llama", True), ("qwen3", False)])

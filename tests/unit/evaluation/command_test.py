@@ -2,16 +2,20 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from eagle3.errors import EngineError
 from eagle3.evaluate import evaluate
 from eagle3.evaluation.acceptance import Acceptance
-from eagle3.evaluation.report import EvaluationReport, Result
+from eagle3.evaluation.report import Divergence, EvaluationReport, Result
+from eagle3.serve import serve
 from tests.unit.evaluation.tiny import export, make_llama
 from tests.unit.tiny_target import make_target
 
@@ -38,6 +42,7 @@ OPTIONS = {
     "--verbose": False,
     "-v": False,
 }
+DATA = ["--data", "data.jsonl"]
 
 
 def test_the_options_are_the_frozen_ones() -> None:
@@ -83,25 +88,28 @@ def test_the_last_line_is_json_and_the_only_one_on_stdout(tmp_path: Path) -> Non
     assert said.index(f"draft: {length}") < said.index("untrained: acceptance length 1.")
 
 
-def test_what_failed_beside_the_draft_fails_the_command_after_its_report(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = Result({"all": Acceptance((1, 3))}, {1: 10.0})
-    report = EvaluationReport(
+def report_of(steps: tuple[int, ...], floor: tuple[int, ...], **fields: Any) -> EvaluationReport:
+    return EvaluationReport(
         backend="vllm",
         device="cuda",
         prompts=1,
         speculative_tokens=1,
-        greedy=result,
+        greedy=Result({"all": Acceptance(steps)}, {}),
         sampled=None,
         temperature=0.0,
-        floors={},
+        floors={"untrained": Result({"all": Acceptance(floor)}, {})},
         alone_tokens_per_s={},
-        failed={"other": "the target model did not start"},
+        **fields,
     )
+
+
+def test_what_failed_beside_the_draft_fails_the_command_after_its_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = report_of((1, 3), (4, 0), failed={"other": "the target model did not start"})
     monkeypatch.setattr("eagle3.evaluation.evaluate.evaluate", lambda *_: report)
     with pytest.raises(SystemExit) as ended:
-        evaluate.main(["--data", "data.jsonl", "--json"])
+        evaluate.main([*DATA, "--json"])
     assert ended.value.code == EngineError.exit_code
     said = capsys.readouterr()
     figures = json.loads(said.out)
@@ -115,3 +123,52 @@ def test_a_draft_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith(f"error: no draft in {tmp_path / 'nowhere'}; ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "served"),
+    [
+        (["--speculative-tokens", "3"], ["--speculative-tokens", "3"]),
+        (
+            ["--model", ".", "--tp", "8", "--trust-remote-code"],
+            [
+                *("--speculative-tokens", "5", "--model", "{here}"),
+                *("--", "--trust-remote-code", "--tensor-parallel-size", "8"),
+            ],
+        ),
+    ],
+)
+def test_a_draft_that_wins_is_told_how_to_serve(
+    given: list[str],
+    served: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    report = report_of((100, 300), (400, 0))
+    monkeypatch.setattr("eagle3.evaluation.evaluate.evaluate", lambda *_: report)
+    told = CliRunner().invoke(evaluate, [*DATA, "--draft", "my draft", *given]).stdout.splitlines()
+    assert told[-2] == "next: serve it, on a GPU"
+    command, _, words = told[-1].strip().partition(" -- ")
+    assert command == "tools/bazel run --config=cuda128 //eagle3:serve"
+    expected = [word.format(here=tmp_path) for word in served]
+    assert shlex.split(words) == ["--draft", str(tmp_path / "my draft"), *expected]
+    context = serve.make_context("serve", shlex.split(words))
+    assert context.params["draft"] == str(tmp_path / "my draft")
+
+
+@pytest.mark.parametrize(
+    ("floor", "fields"),
+    [
+        ((100, 300), {}),
+        ((400, 0), {"divergences": (Divergence("data:1", 0, 1.0),)}),
+    ],
+)
+def test_a_draft_that_does_not_win_or_changes_the_output_is_not_to_be_served(
+    floor: tuple[int, ...], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = report_of((100, 300), floor, **fields)
+    monkeypatch.setattr("eagle3.evaluation.evaluate.evaluate", lambda *_: report)
+    told = CliRunner().invoke(evaluate, DATA).stdout
+    assert "lossless" in told
+    assert "serve" not in told

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -151,6 +152,31 @@ def test_a_tracker_that_fails_in_the_middle_is_left_out(
     said = capsys.readouterr().err
     assert said.count("warning: --track wandb failed (ConnectionError: no route) and gets n") == 1
     assert [record["step"] for record in read_records(tmp_path / METRICS)] == [20, 30]
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, tuple[float, int]] = {}
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written[name] = (value, step)
+
+        def close(self) -> None:
+            written["closed"] = (0.0, 0)
+
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    module = ModuleType("torch.utils.tensorboard")
+    monkeypatch.setattr(module, "SummaryWriter", SummaryWriter, raising=False)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    tracker = open_tracker("tensorboard", tmp_path, {}, Progress())
+    Log(tmp_path, Progress(), 300, tracker).write(RECORD)
+    tracker.close()
+    assert written["train/loss"] == (4.4, 20)
+    assert written["train/joint_per_step/1"] == (0.2, 20)
+    assert "closed" in written
 
 
 def test_a_chart_places_the_extremes_in_its_corners() -> None:

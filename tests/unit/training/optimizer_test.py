@@ -2,10 +2,12 @@
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.training.config import OptimizerConfig, ScheduleConfig
@@ -74,6 +76,28 @@ def test_its_memory_comes_back(kind: str) -> None:
         step(second, after)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, second.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_no_update_waits_for_the_gpu(kind: Literal["adamw", "muon"]) -> None:
+    """Tensors that only pretend to be on a GPU have no values: to read one is an error."""
+    with FakeTensorMode():
+        model = nn.ParameterDict(
+            {
+                "matrix": nn.Parameter(torch.empty(4, 3, device="cuda")),
+                "norm": nn.Parameter(torch.empty(3, device="cuda")),
+            }
+        )
+        optimizer = Optimizer(model, OptimizerConfig(optimizer=kind))
+        mean = RunningMean(optimizer.parameters, 0.9)
+        for _ in range(2):
+            for parameter in optimizer.parameters.values():
+                parameter.grad = torch.empty_like(parameter)
+            norm = optimizer.step(0.5)
+            mean.update()
+        assert norm.device.type == "cuda"
+        with pytest.raises(DataDependentOutputException):
+            norm.item()
 
 
 class Part:

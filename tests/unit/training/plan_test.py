@@ -14,6 +14,7 @@ from eagle3.preparation.dataset import VOCABULARY
 from eagle3.preparation.vocabulary import TokenFrequencies, write_frequencies
 from eagle3.training.arithmetic import flops_per_token
 from eagle3.training.memory import plan_memory, trained_parameters
+from eagle3.training.optimizer import Optimizer
 from eagle3.training.plan import TrainingPlan
 from eagle3.training.train import new_draft, prepare_training
 from tests.unit.training.tiny_run import (
@@ -99,6 +100,22 @@ def test_parameters_are_counted_as_they_are(world: Path, train_head: bool) -> No
     draft = new_draft(plan, read_target_weights(plan.model))
     trained = sum(value.numel() for value in draft.parameters() if value.requires_grad)
     assert trained_parameters(plan.draft, train_head=train_head) == trained
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("train_head", [False, True])
+def test_what_the_optimizer_remembers_is_counted_as_it_is(
+    world: Path, optimizer: str, train_head: bool
+) -> None:
+    plan = plan_of(world, optimizer=optimizer, train_head=train_head)
+    draft = new_draft(plan, read_target_weights(plan.model))
+    made = Optimizer(draft, plan.config.optimizer)
+    for parameter in made.parameters.values():
+        parameter.grad = torch.zeros_like(parameter)
+    made.step(1.0)
+    # A count of steps is a number alone.
+    remembered = sum(value.nbytes for value in made.state().values() if value.ndim)
+    assert plan_memory(plan, 1, torch.bfloat16).optimizer == remembered
 
 
 def test_memory_follows_the_options(world: Path) -> None:

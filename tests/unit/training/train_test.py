@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
@@ -32,6 +33,7 @@ from tests.unit.training.tiny_run import (
     ALONE,
     into,
     make_store,
+    make_target,
     make_world,
     run_training,
     tiny_config,
@@ -67,6 +69,56 @@ def test_a_draft_learns_and_is_exported(world: Path) -> None:
     assert provenance["training"]["step"] == report.step
     assert "polyline" in (out / REPORT).read_text()
     assert read_settings(out / CONFIG)["run"]["out"] == str(out)
+
+
+def test_a_draft_of_a_kimi_target_learns_and_is_exported(tmp_path: Path) -> None:
+    """Its decoder is nested in configuration and weights, and its positions are YaRN's."""
+    target = make_target(tmp_path / "target")
+    text = json.loads((target / "config.json").read_text())
+    yarn = {"factor": 64.0, "original_max_position_embeddings": 64, "beta_fast": 32.0}
+    mscale = {"mscale": 1.0, "mscale_all_dim": 1.0}
+    text |= {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "kimi_k2",
+        "kv_lora_rank": 8,
+        "rope_scaling": {"type": "yarn", **yarn, **mscale},
+    }
+    outer = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25"}
+    (target / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+    weights = load_file(target / "model.safetensors")
+    nested = {f"language_model.{name}": value for name, value in weights.items()}
+    save_file(nested, target / "nested.safetensors")
+    (target / "model.safetensors").unlink()
+    make_store(tmp_path / "store", target)
+    report = run_training(tiny_config(tmp_path, max_steps=40))
+    assert report is not None
+    assert report.draft is not None
+    assert report.before is not None
+    assert report.after is not None
+    assert report.after > report.before + 0.3
+    draft = load_draft(report.draft)
+    assert draft.config.rope_scaling == {"rope_type": "yarn", **yarn}
+    assert torch.equal(draft.embed_tokens.weight, weights["model.embed_tokens.weight"])
+    verifier = json.loads((report.draft / "config.json").read_text())["speculators_config"]
+    assert verifier["verifier"]["architectures"] == outer["architectures"]
+
+
+def test_the_commit_is_the_one_that_the_training_began_with(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = ["first"]
+    for module in ("draft.provenance", "training.train"):
+        monkeypatch.setattr(f"eagle3.{module}.running_commit", lambda: commits[-1])
+
+    class Pulling(Progress):
+        def say(self, line: str) -> None:
+            if line.startswith("step 4/12"):
+                commits.append("second")
+
+    report = run_training(tiny_config(world), progress=Pulling())
+    assert report is not None
+    assert report.draft is not None
+    assert json.loads((report.draft / PROVENANCE).read_text())["commit"] == "first"
 
 
 def test_from_shuffled_states_a_draft_learns_less(world: Path) -> None:
