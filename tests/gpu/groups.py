@@ -233,10 +233,10 @@ def _named_groups() -> tuple[Group, ...]:
         ),
         Group(
             "parity",
-            "the states that vLLM hands a served draft are those of extraction",
+            "the states that vLLM hands a served draft are those of extraction; `serve` over HTTP",
             1,
             10 * _MINUTE,
-            tuple(_tests("serving")),
+            tuple(_tests("serving", "serve_command")),
         ),
         Group(
             "training",
