@@ -253,16 +253,22 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
         figures |= _shares_of_time(profiled(run, engine))
         peaks = executor_of(engine).collective_rpc(peak_bytes, timeout=_PROBE_TIMEOUT_S)
         figures["peak_gib"] = [round(peak / 1024**3, 2) for peak in peaks]
+        # What follows may hang, and a run that is ended prints no figures.
+        say(
+            f"all-reduce: {figures['all_reduce_share_of_time']:.1%} of the time, "
+            f"{figures['all_reduce_share_of_kernels']:.1%} of that of all kernels; started in "
+            f"{figures['start_s']} s; peak GiB of a rank: {figures['peak_gib']}"
+        )
         alone = alone_and_together(run, engine)
         figures["alone"] = asdict(alone)
-        lines = [f"alone against in a full step: {alone}"]
+        checked.append(f"alone against in a full step: {alone}")
+        say(checked[-1])
         if kill:
-            after_kill, lines_of_kill = kill_and_resume(run, engine)
+            after_kill, lines = kill_and_resume(run, engine)
             figures |= after_kill
-            lines += lines_of_kill
-        for line in lines:
-            say(line)
-        checked += lines
+            for line in lines:
+                say(line)
+            checked += lines
     return figures | {"checked": checked}
 
 
