@@ -117,6 +117,11 @@ class Prefill:
     def _settle(self, reports: Sequence[Report]) -> Iterator[list[Prompt]]:
         whole = []
         for report in reports:
+            if report.failure is not None and report.of_target:
+                raise EngineError(
+                    f"the target failed in a step of {self._names(self._ledger.open)} or before: "
+                    f"{report.failure}"
+                )
             if report.failure is not None:
                 raise StoreError(f"{report.failure}; what was committed is safe")
             try:

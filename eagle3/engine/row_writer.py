@@ -53,6 +53,7 @@ class RowWriter:
         self._pending = 0
         self._written: list[Rows] = []
         self._failure: str | None = None
+        self._of_target = False
         for _ in range(threads):
             threading.Thread(target=self._work, name="row-writer", daemon=True).start()
 
@@ -64,10 +65,11 @@ class RowWriter:
             self._pending += 1
         self._queue.put(_Filled(buffer, copied, tuple(rows), files))
 
-    def fail(self, failure: str) -> None:
+    def fail(self, failure: str, *, of_target: bool = False) -> None:
         """Writes nothing more; the first failure is the one that is told."""
         with self._news:
-            self._failure = self._failure or failure
+            if self._failure is None:
+                self._failure, self._of_target = failure, of_target
 
     def report(self, *, wait: bool = False) -> Report:
         """What was written since the last report; with `wait`, once there is something to tell."""
@@ -75,7 +77,7 @@ class RowWriter:
             if wait:
                 self._news.wait_for(lambda: self._written or not self._pending)
             written, self._written = self._written, []
-            return Report(tuple(written), self._pending > 0, self._failure)
+            return Report(tuple(written), self._pending > 0, self._failure, self._of_target)
 
     def _work(self) -> None:
         while True:
@@ -89,7 +91,10 @@ class RowWriter:
             except OSError as error:
                 self.fail(f"cannot write to {filled.rows[0].path}: {error.strerror}")
             except Exception as error:
-                self.fail(f"cannot copy captured rows: {error}")
+                # Of what a GPU did wrong, this is often the first that is heard; CUDA then adds
+                # lines of advice.
+                cause = str(error).partition("\n")[0]
+                self.fail(f"cannot copy captured rows: {cause}", of_target=True)
             self._ring.give_back(filled.buffer)
             # An idle thread must not keep a file open.
             del filled

@@ -46,12 +46,14 @@ class Share:
 class Report:
     """What one process has written since its last report, and whether `more` is on its way.
 
-    `failure` says why it can write no more, or is None; it is for the user.
+    `failure` says why it can write no more, or is None; it is for the user. The fault is the
+    target's where `of_target`, and the folder's otherwise.
     """
 
     written: tuple[Rows, ...] = ()
     more: bool = False
     failure: str | None = None
+    of_target: bool = False
 
 
 def in_order(rows: Iterable[Rows], requests: Sequence[str]) -> list[Rows]:

@@ -72,7 +72,12 @@ def _tests(*names: str) -> Iterable[Step]:
 
 
 def _step(target: Target) -> Step:
-    return Step(target.label, target.command, dict(target.environment))
+    return Step(
+        target.label,
+        target.command,
+        dict(target.environment),
+        timeout_s=target.timeout_s,
+    )
 
 
 def _module(
@@ -242,12 +247,14 @@ def _named_groups() -> tuple[Group, ...]:
             "training",
             "compiled training against plain PyTorch; how fast a draft trains",
             1,
-            12 * _MINUTE,
+            15 * _MINUTE,
             (
                 *_tests("training"),
-                _module("bench_train", "eagle3.bench_train", "--json"),
+                # With as long as a baseline may take.
+                _module("bench_train", "eagle3.bench_train", "--json", timeout_s=7 * _MINUTE),
                 _module(
-                    "bench_train, fp8", "eagle3.bench_train", "--fp8", "--no-baseline", "--json"
+                    "bench_train, fp8",
+                    *("eagle3.bench_train", "--fp8", "--no-baseline", "--json"),
                 ),
             ),
         ),

@@ -4,8 +4,9 @@
     python3 -m tests.gpu.reference_run --gpus 2 --layers 12       what two H200 hold with ease
     python3 -m tests.gpu.reference_run --cpu --gpus 2             a tiny target on 2 CPU ranks
 
-Plain prefill, extraction of the same prompts, then a run in which a rank is killed and which goes
-on: all in one process group, each phase with its own start of the target. Exit codes as extract's.
+Plain prefill, extraction of the same prompts and of some of them alone, then a run in which a rank
+is killed and which goes on: all in one process group, each phase with its own start of the target.
+Exit codes as extract's.
 """
 
 import json
@@ -14,7 +15,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -37,16 +39,31 @@ from eagle3.store.manifest import Manifest
 from eagle3.store.plan import plan_store
 from eagle3.store.sample import Sample
 from eagle3.store.writer import StoreWriter
-from tests.gpu.reference_checks import Shares, check_store, nearness, worker_pids
+from tests.gpu.reference_checks import (
+    Nearness,
+    check_store,
+    counted_shares,
+    nearness_alone,
+    nearness_of_stores,
+    worker_pids,
+)
 from tests.gpu.reference_plan import SHARD_BYTES, Run, plan
 from tests.gpu.reference_target import FULL_DEPTH, captured_layers, write_reference_target
-from tests.gpu.worker_probe import Profile, peak_bytes, start_profile, stop_profile
+from tests.gpu.worker_probe import (
+    Profile,
+    enliven,
+    peak_bytes,
+    restore,
+    start_profile,
+    stop_profile,
+)
 from tests.integration.engines import executor_of
 
 # On 8 RTX PRO 6000, before this project.
 REFERENCE_TOKENS_PER_S = 2280
 _PROFILED_STEPS = 4
 _PROBE_TIMEOUT_S = 300.0
+_PROMPTS_ALONE = 4
 
 
 def time_plain(workloads: Sequence[Workload]) -> tuple[float, list[float]]:
@@ -113,26 +130,52 @@ def profiled(run: Run, engine: Engine) -> Profile:
     return profiles[0]
 
 
-def kill_and_resume(run: Run, engine: Engine) -> list[str]:
-    """Kills a rank in the middle of a run, starts the target again, and lets the run go on."""
+def alone_and_together(run: Run, engine: Engine) -> Nearness:
+    """How near prompts that run by themselves come to the same in a full step."""
+    length = run.lengths[0]
+    count = max(2, run.options.max_tokens_per_step // length)
+    prompts = run.workload(length).token_ids()[:count]
+    with livelier_weights(engine):
+        return nearness_alone(engine, prompts, _PROMPTS_ALONE)
+
+
+@contextmanager
+def livelier_weights(engine: Engine) -> Iterator[None]:
+    """Random weights with which each layer counts, inside."""
+    executor = executor_of(engine)
+    executor.collective_rpc(enliven, timeout=_PROBE_TIMEOUT_S)
+    yield
+    executor.collective_rpc(restore, timeout=_PROBE_TIMEOUT_S)
+
+
+def kill_and_resume(run: Run, engine: Engine) -> tuple[dict[str, Any], list[str]]:
+    """Kills a rank in the middle of a run, starts the target again, and lets the run go on.
+
+    The figures, and what was checked, in lines.
+    """
     samples = run.samples(run.lengths[0])
     manifest = run.manifest(samples)
     folder = run.scratch / "killed"
     pids = worker_pids(engine)
     family = psutil.Process().children(recursive=True)
     victim = len(pids) - 1
+    killed: list[float] = []
 
     def kill(done: int) -> None:
-        if done >= len(samples) // 3 and psutil.pid_exists(pids[victim]):
+        if done >= len(samples) // 3 and not killed:
             os.kill(pids[victim], signal.SIGKILL)
+            killed.append(time.monotonic())
 
     try:
         with engine:
             extract(run, engine, samples, manifest, folder, kill)
     except EngineError as error:
         lines = [f"killed: rank {victim}: {error}"]
+        if not killed:
+            raise
     else:
         raise EngineError("the run ended though one of its ranks was killed")
+    figures: dict[str, Any] = {"kill_to_error_s": round(time.monotonic() - killed[0], 1)}
     alive = [process.pid for process in family if _holds_on(process)]
     if alive:
         raise EngineError(f"processes {alive} are still there after rank {victim} was killed")
@@ -141,14 +184,17 @@ def kill_and_resume(run: Run, engine: Engine) -> list[str]:
     kept = len(samples) - len(missing)
     if not missing or not kept:
         raise EngineError(f"{kept} of {len(samples)} samples were kept after the kill")
+    began = time.monotonic()
     with run.progress.waiting("starting the target again"):
         engine = Engine(run.options)
+    figures["restart_s"] = round(time.monotonic() - began, 1)
     with engine:
         extract(run, engine, missing, manifest, folder)
     check_store(folder, samples, manifest)
     lines.append(f"resumed: {kept:,} samples kept, {len(missing):,} done anew, store whole")
-    lines.append(f"against the run before: {nearness(folder, run.scratch / str(run.lengths[0]))}")
-    return lines
+    near = nearness_of_stores(folder, run.scratch / str(run.lengths[0]))
+    lines.append(f"against the run before: {near}")
+    return figures | {"resumed": asdict(near)}, lines
 
 
 def _holds_on(process: psutil.Process) -> bool:
@@ -192,8 +238,8 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
             passes = []
             for _ in range(run.passes):
                 shutil.rmtree(folder, ignore_errors=True)
-                shares = Shares(engine)
-                passes.append(extract(run, engine, samples, manifest, folder))
+                with counted_shares(engine) as shares:
+                    passes.append(extract(run, engine, samples, manifest, folder))
             seconds = median(passes)
             tokens = manifest.dataset.tokens
             lines = [shares.check(tokens), *check_store(folder, samples, manifest)]
@@ -207,8 +253,19 @@ def reference_run(run: Run, *, plain: bool, kill: bool) -> dict[str, Any]:
         figures |= _shares_of_time(profiled(run, engine))
         peaks = executor_of(engine).collective_rpc(peak_bytes, timeout=_PROBE_TIMEOUT_S)
         figures["peak_gib"] = [round(peak / 1024**3, 2) for peak in peaks]
+        # What follows may hang, and a run that is ended prints no figures.
+        say(
+            f"all-reduce: {figures['all_reduce_share_of_time']:.1%} of the time, "
+            f"{figures['all_reduce_share_of_kernels']:.1%} of that of all kernels; started in "
+            f"{figures['start_s']} s; peak GiB of a rank: {figures['peak_gib']}"
+        )
+        alone = alone_and_together(run, engine)
+        figures["alone"] = asdict(alone)
+        checked.append(f"alone against in a full step: {alone}")
+        say(checked[-1])
         if kill:
-            lines = kill_and_resume(run, engine)
+            after_kill, lines = kill_and_resume(run, engine)
+            figures |= after_kill
             for line in lines:
                 say(line)
             checked += lines
@@ -228,9 +285,10 @@ def _rates(run: Run, tokens: int, seconds: float, plain: float | None) -> dict[s
 
 
 def _shares_of_time(profile: Profile) -> dict[str, Any]:
-    """All-reduce's share includes waiting for ranks that come later."""
+    """All-reduce's share includes waiting for ranks that come later; the time, the last commit."""
     return {
         "all_reduce_share_of_time": round(profile.communication / profile.seconds, 4),
+        "all_reduce_share_of_kernels": round(profile.communication / profile.busy, 4),
         "busy_share_of_time": round(profile.busy / profile.seconds, 4),
         "profile": asdict(profile),
     }

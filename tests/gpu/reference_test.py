@@ -18,9 +18,13 @@ ON_THE_CPU = (
     *("--cpu", "--tokens", "2048", "--lengths", "64,256"),
     *("--max-tokens-per-step", "256", "--repeat", "1"),
 )
-# A disk is slower than two GPUs; what is measured is the road to it.
+# A disk is slower than two GPUs; what is measured is the road to it. Two stores of 7.5 GB are there
+# at a time.
 SHARED_MEMORY = "/dev/shm"
-SHARED_BYTES = 20 * 10**9
+SHARED_BYTES = 16 * 10**9
+# Of most rows; a router's near ties, rounded in another way, send a few to other experts.
+NEAR = 0.997
+MOST_SECONDS_TO_AN_ERROR = 60
 
 
 def test_every_row_is_written_once_by_equal_shares_and_a_killed_run_goes_on() -> None:
@@ -36,16 +40,20 @@ def test_every_row_is_written_once_by_equal_shares_and_a_killed_run_goes_on() ->
     assert done.returncode == 0
     # The figures of a GPU are worth their place in the test's log.
     print(done.stdout)
-    figures = json.loads(done.stdout)
+    figures = json.loads(done.stdout.splitlines()[-1])
     assert len(figures["peak_gib"]) == RANKS
     assert min(figures["peak_gib"]) > 0
     assert figures["start_s"] > 0
     assert 0 < figures["all_reduce_share_of_time"] < 1
+    assert 0 < figures["all_reduce_share_of_kernels"] < 1
     for of_length in figures["lengths"].values():
         assert of_length["tokens_per_s"] > 0
         assert of_length["bytes_per_s"] > 0
         # With fewer layers the same states come in less time; the bar is of the whole depth.
         assert of_length["ratio"] > (0.93 if LAYERS == FULL_DEPTH else 0)
+    assert figures["alone"]["median"] > NEAR
+    assert figures["kill_to_error_s"] < MOST_SECONDS_TO_AN_ERROR
+    assert figures["resumed"]["median"] > NEAR
     checked = "\n".join(figures["checked"])
     assert f"by each of {RANKS} writers" in checked
     assert "all finite" in checked

@@ -7,6 +7,9 @@ from typing import Any
 
 BUILD = Path(__file__).with_name("BUILD.bazel")
 _PACKAGE = "tests/gpu"
+# Bazel's own names: the seconds that a test has, and what a size means where no timeout is given.
+_SECONDS = {"short": 60.0, "moderate": 300.0, "long": 900.0, "eternal": 3600.0}
+_TIMEOUTS = {"small": "short", "medium": "moderate", "large": "long", "enormous": "eternal"}
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Target:
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     gpus: int
+    timeout_s: float
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -37,6 +41,8 @@ def read_targets(build: Path = BUILD) -> dict[str, Target]:
         min_sm: int = 80,
         args: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
+        size: str = "medium",
+        timeout: str | None = None,
         **_: Any,
     ) -> None:
         target = Target(
@@ -49,6 +55,7 @@ def read_targets(build: Path = BUILD) -> dict[str, Target]:
                 "EAGLE3_TEST_MIN_SM": str(min_sm),
             },
             gpus=gpus,
+            timeout_s=_SECONDS[timeout or _TIMEOUTS[size]],
         )
         targets[target.label] = target
 

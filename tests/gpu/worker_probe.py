@@ -1,4 +1,4 @@
-"""What is asked of a target's worker processes: memory, and where the time of a step goes.
+"""What is asked of a target's worker processes: memory, where a step's time goes, livelier weights.
 
 The functions run in the workers, which import them by name; each is given vLLM's worker.
 """
@@ -15,7 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 # NCCL's kernels, vLLM's own all-reduce on GPUs, and its operation on CPUs.
 _COMMUNICATION = re.compile(r"nccl|all_?reduce|cross_device_reduce|all_?gather", re.IGNORECASE)
 _MOST_KERNELS = 15
+# Far apart, so that rounding never decides between two experts.
+_BIAS_FACTOR = 1e4
 _running: list[tuple[Any, float]] = []
+_set_aside: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,29 @@ def peak_bytes(_: Any) -> int:
     free, total = torch.cuda.mem_get_info()
     other = total - free - torch.cuda.memory_reserved()
     return torch.cuda.max_memory_reserved() + other
+
+
+@torch.no_grad()
+def enliven(worker: Any) -> None:
+    """Makes the layers of random weights matter, until `restore`.
+
+    vLLM's random weights are of 0.001, norms too, so that layers add next to nothing to the
+    embedding: the states of a wrong layer would hardly differ. Norms become 1.
+    """
+    for name, weight in worker.model_runner.get_model().named_parameters():
+        if "norm" in name:
+            livelier = torch.ones_like(weight)
+        elif name.endswith("e_score_correction_bias"):
+            livelier = weight * _BIAS_FACTOR
+        else:
+            continue
+        _set_aside.append((weight, weight.clone()))
+        weight.copy_(livelier)
+
+
+@torch.no_grad()
+def restore(_: Any) -> None:
+    """Ends what `enliven` began."""
+    while _set_aside:
+        weight, value = _set_aside.pop()
+        weight.copy_(value)

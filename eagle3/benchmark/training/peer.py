@@ -18,6 +18,8 @@ from eagle3.benchmark.training.measure import Measurement, measure
 from eagle3.benchmark.training.shape import BenchShape
 
 _TREE = Path(__file__).parents[3]
+# Some compile for a hundred seconds; one that hangs must not take the others' figures along.
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,16 @@ def measure_peer(
     if device.type == "cpu":
         # What it compiles does not compile for a CPU.
         environment["TORCHDYNAMO_DISABLE"] = "1"
-    ended = subprocess.run(
-        [sys.executable, "-m", "eagle3.benchmark.training.peer", json.dumps(request)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "eagle3.benchmark.training.peer", json.dumps(request)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{site or 'the installed speculators'} was not done after {_TIMEOUT_S:.0f} s"
     if ended.returncode:
         return (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
     answer: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])

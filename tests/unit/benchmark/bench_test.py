@@ -164,3 +164,10 @@ def test_only_the_later_steps_are_timed() -> None:
     assert seen == list(range(6))
     assert measured.loss == 5.0
     assert measured.tokens_per_s == pytest.approx(100 / measured.step_ms * 1e3)
+
+
+def test_a_peer_that_takes_too_long_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.benchmark.training.peer._TIMEOUT_S", 0.001)
+    assert measure_peer(TINY, tmp_path, CPU, 1) == f"{tmp_path} was not done after 0 s"

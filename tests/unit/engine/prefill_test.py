@@ -60,12 +60,16 @@ class Workers:
         self.seen: list[Rows] = []
         self.fail: BaseException | None = None
         self.failure: str | None = None
+        self.of_target = False
         self.forget = self.repeat = 0
 
     def call(self, method: str, *arguments: Any, timeout_s: float) -> list[Report]:
         if self.fail is not None:
             raise self.fail
-        reports = [Report(tuple(rows[:1]), len(rows) > 1, self.failure) for rows in self.late]
+        reports = [
+            Report(tuple(rows[:1]), len(rows) > 1, self.failure, self.of_target)
+            for rows in self.late
+        ]
         self.late = [rows[1:] for rows in self.late]
         if method == "run_captured_step":
             for rows in arguments[1]:
@@ -140,6 +144,12 @@ def test_a_disk_that_takes_no_more_is_told(prefill: Prefill, workers: Workers) -
     with pytest.raises(StoreError, match="No space left on device; what was committed is safe"):
         list(prefill.run(prompts(2)))
     assert prefill.end()
+
+
+def test_a_gpu_that_fails_is_not_the_folders_fault(prefill: Prefill, workers: Workers) -> None:
+    workers.failure, workers.of_target = "cannot copy captured rows: CUDA error", True
+    with pytest.raises(EngineError, match="step of data:0 or before: cannot copy captured rows"):
+        list(prefill.run(prompts(2)))
 
 
 def test_a_failure_names_the_prompts_of_its_step(prefill: Prefill, workers: Workers) -> None:

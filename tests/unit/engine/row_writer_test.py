@@ -21,7 +21,7 @@ def everything(writer: RowWriter) -> Report:
     written: list[Rows] = []
     while (report := writer.report(wait=True)).more:
         written += report.written
-    return Report((*written, *report.written), False, report.failure)
+    return Report((*written, *report.written), False, report.failure, report.of_target)
 
 
 @pytest.fixture
@@ -85,15 +85,18 @@ def test_a_full_disk_is_told_and_buffers_come_back(
     report = everything(writer)
     assert report.written == ()
     assert report.failure == f"cannot write to {path}: No space left on device"
+    assert not report.of_target
 
 
 def test_a_copy_that_fails_is_told(ring: Ring, tmp_path: Path) -> None:
     def fail() -> None:
-        raise RuntimeError("an illegal memory access")
+        raise RuntimeError("an illegal memory access\nCompile with TORCH_USE_CUDA_DSA")
 
     writer = RowWriter(ring, threads=1)
     writer.write(fill(ring, 1.0), fail, [Rows("a", 0, 1, "x", 0)], {})
-    assert everything(writer).failure == "cannot copy captured rows: an illegal memory access"
+    report = everything(writer)
+    assert report.failure == "cannot copy captured rows: an illegal memory access"
+    assert report.of_target
 
 
 def test_files_close_when_nobody_holds_them(tmp_path: Path) -> None:

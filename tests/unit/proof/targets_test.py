@@ -22,6 +22,7 @@ gpu_py_test(
     env = {"A": "1"},
     gpus = 2,
     min_sm = 90,
+    size = "large",
     deps = [":gpu"],
 )
 """
@@ -33,6 +34,7 @@ def test_sources_arguments_and_environment_are_the_targets(tmp_path: Path) -> No
     [target] = read_targets(build).values()
     assert target.label == "//tests/gpu:one_gpu"
     assert target.gpus == 2
+    assert target.timeout_s == 900
     assert target.environment == {"A": "1", "EAGLE3_TEST_GPUS": "2", "EAGLE3_TEST_MIN_SM": "90"}
     assert target.command == (
         "tools/python/pytest_main.py",
@@ -40,6 +42,27 @@ def test_sources_arguments_and_environment_are_the_targets(tmp_path: Path) -> No
         "tests/integration/two_test.py",
         *("-p", "tools.remote.gpu_guard", "-k", "not slow"),
     )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "seconds"),
+    [("", 300), ('size = "small",', 60), ('size = "medium", timeout = "long",', 900)],
+)
+def test_a_test_has_the_time_that_bazel_gives_it(
+    tmp_path: Path, attributes: str, seconds: float
+) -> None:
+    build = tmp_path / "BUILD.bazel"
+    build.write_text(TEXT.replace('size = "large",', attributes))
+    [target] = read_targets(build).values()
+    assert target.timeout_s == seconds
+
+
+def test_a_test_that_hangs_leaves_time_to_what_follows_it() -> None:
+    targets = read_targets(runfile("tests/gpu/BUILD.bazel"))
+    for group in groups().values():
+        for step in group.steps:
+            if step.name in targets:
+                assert step.timeout_s == targets[step.name].timeout_s
 
 
 def test_every_target_of_the_folder_is_in_a_group_but_those_for_eight_gpus() -> None:
