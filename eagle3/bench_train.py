@@ -10,6 +10,7 @@ import click
 
 from eagle3.command import Command, run, stdout_for_result_only, user_path
 from eagle3.errors import InputError
+from eagle3.progress import Progress
 
 if TYPE_CHECKING:
     from eagle3.benchmark.training.ours import Parallel
@@ -105,7 +106,8 @@ def bench_train(
                 profile=table,
                 processes=processes,
                 parallel=parallel,
-            )
+            ),
+            Progress(),
         )
     for line in _lines(report):
         click.echo(line, err=as_json)

@@ -14,6 +14,7 @@ from eagle3.benchmark.training.processes import measure_processes
 from eagle3.benchmark.training.profile import write_profile
 from eagle3.benchmark.training.shape import BenchShape
 from eagle3.draft.fp8 import check_fp8
+from eagle3.progress import Progress
 from eagle3.training.arithmetic import flops_per_token, peak_flops
 from eagle3.training.distributed import Processes
 
@@ -38,7 +39,7 @@ class Bench:
     parallel: Parallel = "ddp"
 
 
-def bench(request: Bench) -> dict[str, Any]:
+def bench(request: Bench, progress: Progress) -> dict[str, Any]:
     """The figures by name; `baseline` names the fastest peer, or says why there is none.
 
     Raises InputError where the device cannot do what is asked for.
@@ -57,9 +58,14 @@ def bench(request: Bench) -> dict[str, Any]:
     )
     # The peers first: they find the GPU empty.
     sites = (request.baseline_sites or (None,)) if request.baseline else ()
-    peers = [measure_peer(shape, site, device, request.rounds) for site in sites]
-    step = our_step(shape, Processes(0, 1, device))
-    ours = measure(step, shape.tokens, device, request.rounds, refuse_recompilation=True)
+    peers: list[PeerMeasurement | str] = []
+    for site in sites:
+        name = site.name if site else "the installed one"
+        with progress.waiting(f"measuring speculators, {name}"):
+            peers.append(measure_peer(shape, site, device, request.rounds))
+    with progress.waiting("measuring ours"):
+        step = our_step(shape, Processes(0, 1, device))
+        ours = measure(step, shape.tokens, device, request.rounds, refuse_recompilation=True)
     if request.profile:
         write_profile(step, device, request.profile)
     together = None
@@ -67,7 +73,8 @@ def bench(request: Bench) -> dict[str, Any]:
         # The device is theirs now.
         del step
         torch.cuda.empty_cache()
-        together = measure_processes(shape, request.processes, request.parallel, request.rounds)
+        with progress.waiting(f"measuring {request.processes} processes"):
+            together = measure_processes(shape, request.processes, request.parallel, request.rounds)
     flops = flops_per_token(shape.config, shape.unroll_steps, train_head=shape.train_head)
     peak = peak_flops(device)
     return {

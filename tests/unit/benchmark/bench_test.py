@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from eagle3.bench_train import bench_train
 from eagle3.benchmark.training import report
@@ -40,10 +40,18 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report.BenchShape, "small", lambda **_: TINY)
 
 
-def run(*flags: str) -> dict[str, Any]:
+def invoke(*flags: str) -> Result:
     result = CliRunner().invoke(bench_train, ["--json", "--rounds", "1", *flags])
     assert result.exit_code == 0, result.output
+    return result
+
+
+def answer_of(result: Result) -> dict[str, Any]:
     return json.loads(result.stdout.splitlines()[-1])
+
+
+def run(*flags: str) -> dict[str, Any]:
+    return answer_of(invoke(*flags))
 
 
 def test_the_last_line_is_json() -> None:
@@ -79,7 +87,8 @@ def test_of_several_peers_the_ratio_is_to_the_fastest(
     for name in ("old", "broken", "new"):
         (tmp_path / name).mkdir()
         flags += ["--baseline-site", str(tmp_path / name)]
-    answer = run("--shape", "small", *flags)
+    result = invoke("--shape", "small", *flags)
+    answer = answer_of(result)
     assert answer["baseline"] == "speculators 0.9.0"
     assert answer["ratio"] == answer["tokens_per_s"] / 0.5
     ratios = {peer["name"]: peer["ratio"] for peer in answer["baselines"]}
@@ -88,6 +97,8 @@ def test_of_several_peers_the_ratio_is_to_the_fastest(
         "speculators 0.3.0": 2 * answer["ratio"],
     }
     assert answer["baselines_failed"] == ["broken on purpose"]
+    for what in ("speculators, old", "speculators, broken", "speculators, new", "ours"):
+        assert f"measuring {what}: done in " in result.stderr
 
 
 def test_without_a_peer_ours_is_measured_and_the_reason_told(tmp_path: Path) -> None:
