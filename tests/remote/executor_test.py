@@ -13,16 +13,16 @@ from tests.remote.service import Service, located, running
 
 _SMI = """\
 #!/bin/sh
-printf '%s, NVIDIA H200, 9.0\\n' 0 1 2
+printf '%s, NVIDIA H200, 9.0\\n' 0 1 2 3 4 5 6 7
 """
 _START_S = 60
 _PRINT_DEVICES = ("/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
 
 
 class Executor:
-    """Three devices: one for tests that ask for one, two for tests that ask for two."""
+    """A host of eight devices, some of which it lends."""
 
-    def __init__(self, folder: Path, server: str) -> None:
+    def __init__(self, folder: Path, server: str, slots: str) -> None:
         smi = folder / "bin/nvidia-smi"
         smi.parent.mkdir(parents=True)
         smi.write_text(_SMI)
@@ -30,11 +30,17 @@ class Executor:
         self.state = folder / "state"
         self._output = folder / "output"
         words = [located("executor"), f"--server={server.replace('grpc://', 'http://')}"]
-        words += [f"--state={self.state}", "--gpu-slots=1,2", "--store-gb=1", "--drain-s=60"]
+        words += [f"--state={self.state}", f"--gpu-slots={slots}", "--store-gb=1", "--drain-s=60"]
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 words, stderr=output, env=os.environ | {"PATH": f"{smi.parent}:/usr/bin:/bin"}
             )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while self.check():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
 
     def said(self) -> str:
         logs = sorted((self.state / "logs").glob("*.log"))
@@ -54,12 +60,10 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def executor(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """Lends one device to tests that ask for one, two to tests that ask for two."""
     # Its sockets' paths must be short, too.
-    started = Executor(service.state.parent / "host", service.endpoint)
-    deadline = time.monotonic() + _START_S
-    while started.check():
-        assert started.process.poll() is None, started.said()
-        assert time.monotonic() < deadline, started.said()
+    started = Executor(service.state.parent / "host", service.endpoint, slots="1,2")
+    started.wait_until_ready()
     yield started
     if started.process.poll() is None:
         started.process.terminate()
@@ -105,18 +109,40 @@ def test_two_tests_share_no_device(service: Service, executor: Executor) -> None
     assert spans[0][1] <= spans[1][0], executor.said()
 
 
-def test_a_test_that_runs_when_the_host_drains_may_finish(
-    service: Service, executor: Executor
-) -> None:
-    """The last test of this file: the executor is gone after it."""
-    assert executor.check() == 0
-    properties = {"Pool": "gpu", "gpu-count": "2"}
-    last = service.start("/bin/sh", "-c", "sleep 8; echo finished", **properties)
-    time.sleep(4)
+def test_an_idle_host_drains_at_once(service: Service, executor: Executor) -> None:
+    """No test after this one has the executor."""
     executor.process.send_signal(signal.SIGTERM)
-    output, complaint = last.communicate()
-    assert output.strip() == "finished", complaint + executor.said()
+    begin = time.monotonic()
     assert executor.process.wait(30) == 0, executor.said()
+    assert time.monotonic() - begin < 15
     assert executor.check() == 1
+
+
+def test_tests_that_run_when_the_host_drains_finish(service: Service, tmp_path: Path) -> None:
+    """Around five seconds after it began: then workers tell the service that they live."""
+    host = Executor(service.state.parent / "large", service.endpoint, slots=",".join("1" * 8))
+    host.wait_until_ready()
+    draining = tmp_path / "draining"
+    wait = f"until [ -e {draining} ]; do sleep 0.01; done"
+    properties = {"Pool": "gpu", "gpu-count": "1"}
+    began = [tmp_path / f"began-{i}" for i in range(8)]
+    running = [
+        service.start(
+            *("/bin/sh", "-c"),
+            f"touch {file}; {wait}; sleep {4.9 + 0.05 * i:.2f}; echo finished",
+            **properties,
+        )
+        for i, file in enumerate(began)
+    ]
+    deadline = time.monotonic() + _START_S
+    while not all(file.exists() for file in began):
+        assert time.monotonic() < deadline, host.said()
+        time.sleep(0.05)
+    draining.touch()
+    host.process.send_signal(signal.SIGTERM)
+    for test in running:
+        output, complaint = test.communicate()
+        assert output.strip() == "finished", complaint + host.said()
+    assert host.process.wait(30) == 0, host.said()
     done = service.run("/bin/true", **properties)
     assert "no worker offers" in done.stderr

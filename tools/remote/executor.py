@@ -6,6 +6,7 @@ those that run may finish. `--check` tells whether the executor of a state folde
 
 import argparse
 import os
+import signal
 import socket
 import sys
 import time
@@ -18,11 +19,14 @@ from tools.remote.errors import ServiceError
 from tools.remote.gpus import detect, gpu_counts, share_out
 from tools.remote.processes import Processes, wait_until
 from tools.remote.state import DiskWatch, find_programs, only_one
-from tools.remote.workers import Pool, Store, gpu_pools, worker
+from tools.remote.workers import Pool, Store, gpu_pools, take_no_more, worker
 
 _WATCH_S = 1.0
 _HEALTHY_S = 30.0
 _RESTART_S = 5.0
+# An idle worker has told its last result, and what it was given last has begun.
+_IDLE_S = 3.0
+_IDLE_POLL_S = 0.1
 
 
 class Executor:
@@ -72,8 +76,27 @@ class Executor:
     def stop(self, drain_s: float) -> None:
         say(f"draining: tests that run get up to {drain_s:.0f} s")
         self._health.unlink(missing_ok=True)
-        self._processes.drain(self._pools, drain_s)
+        deadline = time.monotonic() + drain_s
+        self._finish(deadline)
+        self._processes.drain(self._pools, max(0.0, deadline - time.monotonic()))
         self._processes.stop()
+
+    def _finish(self, deadline: float) -> None:
+        """Returns when the workers take no more tests and have ended theirs, or at `deadline`."""
+        try:
+            for name in self._pools:
+                take_no_more(self._state, name)
+                self._processes.send_signal(name, signal.SIGHUP)
+        except OSError as error:
+            # A full disk. The workers end all the same, and a result is lost at worst.
+            say(f"WARNING: cannot tell the workers to take no more tests: {error}")
+            return
+        idle_since = now = time.monotonic()
+        while now < min(deadline, idle_since + _IDLE_S):
+            time.sleep(_IDLE_POLL_S)
+            now = time.monotonic()
+            if any(map(self._processes.has_children, self._pools)):
+                idle_since = now
 
     def _start_worker(self, pool: Pool) -> None:
         self._processes.start(

@@ -101,6 +101,18 @@ class Processes:
                 # The child goes on appending to the file that it has open.
                 os.truncate(log, 0)
 
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Sends a signal to a child, unless it has ended."""
+        if name in self._running:
+            self._running[name][1].send_signal(number)
+
+    def has_children(self, name: str) -> bool:
+        """Whether a child runs programs of its own, by whichever of its threads."""
+        if name not in self._running:
+            return False
+        threads = Path(f"/proc/{self.pid(name)}/task").glob("*/children")
+        return any(map(_read_of_process, threads))
+
     def drain(self, names: Iterable[str], seconds: float) -> None:
         """Asks these children to end at once, and gives them time to finish what they do."""
         ending = [self._running.pop(name) for name in names if name in self._running]
@@ -116,6 +128,14 @@ class Processes:
             child.send_signal(command.stop_signal)
             _wait_or_kill(child, _STOP_S)
         self._running.clear()
+
+
+def _read_of_process(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        # The thread, or the process, has ended in between.
+        return ""
 
 
 def _wait_or_kill(child: subprocess.Popen[bytes], seconds: float) -> None:

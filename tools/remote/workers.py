@@ -112,10 +112,13 @@ def worker(
 ) -> Command:
     """The worker of a pool, which takes actions from `server`.
 
-    On SIGINT it takes no new ones and ends after those it has begun. `secure` are further options
-    for a server that asks for TLS and a token, `images` the store that unpacks images.
+    On SIGINT it takes no new ones and ends after those it has begun, but see `take_no_more`.
+    `secure` are further options for a server that asks for TLS and a token, `images` the store
+    that unpacks images.
     """
     binaries = programs / "usr/bin"
+    status = _status(folder, pool.name)
+    status.write_text("botStatus: OK\n")
     words: list[str | Path] = [
         binaries / "buildbox-worker",
         f"--bots-remote={server}",
@@ -123,6 +126,7 @@ def worker(
         *_runner(binaries, folder, pool, images),
         f"--concurrent-jobs={pool.slots}",
         "--max-wait-time=5",
+        f"--config-file={status}",
         "--log-level=info",
         *secure,
     ]
@@ -135,6 +139,20 @@ def worker(
         environment={"PATH": f"{binaries}:/usr/bin:/bin"},
         stop_signal=signal.SIGINT,
     )
+
+
+def take_no_more(folder: Path, name: str) -> None:
+    """What the worker `name` reads on SIGHUP: the scheduler is to give it no new actions.
+
+    An action whose end falls into one of the reports that a worker sends every five seconds is
+    lost where that worker has had its SIGINT before (buildbox 1.4.16): the answer to the report
+    overwrites the result. So a worker is sent SIGHUP first, and SIGINT when it is idle.
+    """
+    _status(folder, name).write_text("botStatus: UNHEALTHY\n")
+
+
+def _status(folder: Path, name: str) -> Path:
+    return folder / f"{name}.status"
 
 
 def _runner(binaries: Path, folder: Path, pool: Pool, images: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Children: started, watched, drained, stopped."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -99,6 +100,44 @@ def test_a_drained_child_finishes_what_it_does(tmp_path: Path) -> None:
     wait_for(lambda: processes.log("worker").read_text() == "up\n")
     processes.drain(["worker"], seconds=60)
     assert done.exists()
+
+
+def test_a_child_is_busy_while_a_thread_of_it_runs_a_program(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, threading\n"
+        "work = threading.Thread(target=lambda: subprocess.run(('sh', '-c', 'echo up; read x')))\n"
+        "work.start()\n"
+        "work.join()\n"
+        "print('done', flush=True)\n"
+        "input()\n"
+    )
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    processes = Processes(tmp_path)
+    processes.start(
+        shell("worker", f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} <> {gate}")
+    )
+    log = processes.log("worker")
+    wait_for(lambda: "up" in log.read_text())
+    assert processes.has_children("worker")
+    gate.write_text("go on\n")
+    wait_for(lambda: "done" in log.read_text())
+    assert not processes.has_children("worker")
+    processes.stop()
+    assert not processes.has_children("worker")
+
+
+def test_a_signal_reaches_a_child_that_runs(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start(
+        shell("worker", "trap 'echo hung up' HUP; echo up; while :; do sleep 0.05; done")
+    )
+    log = processes.log("worker")
+    wait_for(lambda: log.read_text() == "up\n")
+    processes.send_signal("worker", signal.SIGHUP)
+    wait_for(lambda: log.read_text() == "up\nhung up\n")
+    processes.stop()
+    processes.send_signal("worker", signal.SIGHUP)
 
 
 def test_a_child_that_does_not_drain_is_killed(tmp_path: Path) -> None:
