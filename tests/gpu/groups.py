@@ -118,6 +118,15 @@ def _train(run: str, epochs: int, *more: str) -> Step:
     )
 
 
+def _train_peer(trainer: str, folder: str, *more: str) -> Step:
+    return _module(
+        f"train, {trainer}",
+        *("eagle3.train_peer", "--run", "{work}/base", *more),
+        *("--out", f"{{work}}/{folder}", "--json"),
+        timeout_s=6 * _MINUTE,
+    )
+
+
 def _evaluate(name: str, run: str, *options: str, others: tuple[tuple[str, ...], ...] = ()) -> Step:
     return _module(
         name,
@@ -136,23 +145,24 @@ def _road() -> Iterable[Step]:
 
 
 def _comparison() -> Iterable[Step]:
-    """Ours train side by side: each leaves most of a GPU idle, and compiles for half its time."""
+    """Ours train side by side: each leaves most of a GPU idle, and compiles for half its time.
+
+    The other trainer has our learning rate, and then the default of its own script.
+    """
     yield _extract()
     yield _train("base", 2)
     yield _beside(_train("shuffled", 2, "--shuffle-states"))
     yield _beside(_train("argmax", 2, "--feed", "argmax"))
     yield _beside(_train("fp8", 2, "--fp8"))
-    yield _module(
-        "train, speculators 0.3.0",
-        *("eagle3.train_peer", "--run", "{work}/base", "--out", "{work}/peer", "--json"),
-        timeout_s=6 * _MINUTE,
-    )
+    yield _train_peer("speculators 0.3.0", "peer")
+    yield _beside(_train_peer("speculators 0.3.0 at 1e-4", "peer-1e-4", "--learning-rate", "1e-4"))
     yield _evaluate(
         "evaluate",
         "base",
         *("--no-speed", "--temperature", "0"),
         others=(
             ("--beside", "speculators-0.3.0={work}/peer/draft"),
+            ("--beside", "speculators-0.3.0-at-1e-4={work}/peer-1e-4/draft"),
             ("--shuffled", "{work}/shuffled/draft"),
             ("--beside", "argmax={work}/argmax/draft"),
             ("--beside", "fp8={work}/fp8/draft"),
