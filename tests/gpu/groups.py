@@ -262,9 +262,12 @@ def _named_groups() -> tuple[Group, ...]:
                 *_tests("training"),
                 # With as long as a baseline may take.
                 _module("bench_train", "eagle3.bench_train", "--json", timeout_s=7 * _MINUTE),
-                _module(
-                    "bench_train, fp8",
-                    *("eagle3.bench_train", "--fp8", "--no-baseline", "--json"),
+                *(
+                    _module(
+                        f"bench_train, {what}",
+                        *("eagle3.bench_train", option, "--no-baseline", "--json"),
+                    )
+                    for what, option in (("head trained", "--train-head"), ("fp8", "--fp8"))
                 ),
             ),
         ),
