@@ -152,6 +152,7 @@ def _announce(plan: "TrainingPlan", progress: Progress) -> None:
         if not training.store.is_complete:
             progress.say(f"data: {training.store.folder} is not complete; extract goes on with it")
         progress.say(f"data: {len(training.ids):,} samples, {training.tokens:,} tokens; {held_out}")
+    _warn_of_split_samples(plan, progress)
     progress.say(
         f"draft: hidden {draft.hidden_size}, points {', '.join(map(str, draft.capture_points))}, "
         f"vocabulary {draft.draft_vocab_size:,} of {draft.vocab_size:,}, which covers "
@@ -159,9 +160,21 @@ def _announce(plan: "TrainingPlan", progress: Progress) -> None:
     )
     progress.say(
         f"steps: {plan.steps:,} of {plan.config.data.tokens_per_step:,} tokens in "
-        f"{plan.batches_per_step} batches, {plan.batches_per_epoch:,} batches an epoch, unrolled "
-        f"{plan.config.unroll.unroll_steps} times"
+        f"{plan.batches_per_step} batches of {plan.capacity:,}, {plan.batches_per_epoch:,} batches "
+        f"an epoch, unrolled {plan.config.unroll.unroll_steps} times"
     )
+
+
+def _warn_of_split_samples(plan: "TrainingPlan", progress: Progress) -> None:
+    """With a process on each GPU a batch is easily shorter than the samples."""
+    longest, whole = max(plan.training.lengths, default=0), plan.capacity
+    if longest > whole:
+        count = sum(length > whole for length in plan.training.lengths)
+        progress.say(
+            f"data: {count:,} samples are split, since a batch has {whole:,} tokens: what follows "
+            f"loses its context; --tokens-per-step {longest * plan.batches_per_step} keeps them "
+            "whole"
+        )
 
 
 def _describe_needs(plan: "TrainingPlan", processes: "Processes", *, as_json: bool) -> str:

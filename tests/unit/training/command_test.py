@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,19 @@ def test_progress_tells_data_draft_and_steps(desk: Path) -> None:
         line.startswith(f"draft: hidden {HIDDEN_SIZE}, points 2, 4, 5, vocab") for line in lines
     )
     assert any(line.startswith("step 12/12, loss ") for line in lines)
+
+
+def test_samples_that_lose_their_context_are_told(desk: Path) -> None:
+    """Samples have 8 to 40 tokens, and the step is shared by so many batches."""
+    whole = run(desk, "--dry-run").stderr
+    assert "in 1 batches of 64, " in whole
+    assert "split" not in whole
+    split = run(desk, "--dry-run", "--batches-per-step", "4").stderr
+    [line] = [line for line in split.splitlines() if "samples are split" in line]
+    assert "since a batch has 16 tokens" in line
+    [enough] = re.findall(r"--tokens-per-step (\d+)", line)
+    enough = ["--tokens-per-step", enough, "--batches-per-step", "4"]
+    assert "split" not in run(desk, "--dry-run", *enough).stderr
 
 
 def test_json_is_one_line_and_all_of_stdout(desk: Path) -> None:
