@@ -11,6 +11,13 @@ _HELP = """Serve a target with its exported draft by vLLM, patched as in this wo
 
 What follows `--` goes to `vllm serve` as it is: `-- --port 8000 --tensor-parallel-size 8`. It needs
 a GPU (--config=cuda128).
+
+\b
+Exit codes:
+  0    stopped
+  1    unexpected failure
+  2    an option or the draft is wrong
+  130  interrupted
 """
 
 
