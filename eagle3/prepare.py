@@ -7,6 +7,7 @@ output folder cannot be used, 130 interrupted, 143 ended by SIGTERM.
 import datetime
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,7 +254,23 @@ def prepare(
         except InputError as error:
             # Ready token ids need no tokenizer, and the dataset is there by now.
             progress.say(f"not shown: {error}")
-    click.echo(_as_json(report, draft_vocab) if as_json else _as_table(report, draft_vocab, model))
+    if as_json:
+        click.echo(_as_json(report, draft_vocab))
+    else:
+        alike = _as_extract_needs(request, generation["tensor_parallel"])
+        click.echo(_as_table(report, draft_vocab, ("--model", model, *alike)))
+
+
+def _as_extract_needs(request: "PreparationRequest", tensor_parallel: int) -> list[str]:
+    """The options without which extract would refuse this dataset or this target."""
+    options = []
+    if request.max_model_len is not None:
+        options += ["--max-model-len", str(request.max_model_len)]
+    if tensor_parallel > 1:
+        options += ["--tp", str(tensor_parallel)]
+    if request.trust_remote_code:
+        options.append("--trust-remote-code")
+    return options
 
 
 def _data(data: str | None, generation: dict[str, Any]) -> Path | None:
@@ -362,7 +379,7 @@ def _answers(statistics: "Statistics") -> str:
     return f"{statistics.answers:,} generated" + (f"; degenerate: {faults}" if faults else "")
 
 
-def _as_table(report: "PreparationReport", draft_vocab: int, model: str) -> str:
+def _as_table(report: "PreparationReport", draft_vocab: int, target: Sequence[str]) -> str:
     statistics = report.statistics
     rows = statistics.rows
     kinds = " + ".join(f"{rows[kind]:,} {kind}" for kind in ("success", "skipped", "error"))
@@ -398,7 +415,7 @@ def _as_table(report: "PreparationReport", draft_vocab: int, model: str) -> str:
         for (kind, reason), count in statistics.reasons.most_common(_REASONS_SHOWN)
     )
     noted = f"\n\nnot taken (all of them in rejects.jsonl):{reasons}" if reasons else ""
-    options = ("--model", model, "--data", str(report.out), "--out", "FOLDER")
+    options = (*target, "--data", str(report.out), "--out", "FOLDER")
     return (
         f"{table}{noted}\n\nnext: the states of the target\n"
         f"  {next_command('//eagle3:extract', *options)}"

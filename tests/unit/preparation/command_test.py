@@ -57,6 +57,9 @@ OPTIONS = {
     "-v": False,
 }
 
+# What extract must be told again, or it refuses the dataset or the target.
+OF_THE_TARGET = ("max_model_len", "tensor_parallel", "trust_remote_code")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -119,11 +122,25 @@ def test_the_table_accounts_for_every_row(tmp_path: Path, model: Path, data: Pat
 
 def test_the_next_command_names_target_and_data(tmp_path: Path, model: Path, data: Path) -> None:
     out = tmp_path / "my data"
-    result = invoke("--data", data, "--model", model, "--out", out)
+    taken = told_to_extract(invoke("--data", data, "--model", model, "--out", out))
+    assert (taken["model"], taken["data"]) == (str(model), str(out))
+    assert [taken[name] for name in OF_THE_TARGET] == [None, 1, False]
+
+
+def test_the_next_command_takes_what_extract_needs_too(
+    tmp_path: Path, model: Path, data: Path
+) -> None:
+    options = ("--max-model-len", 100, "--tp", 8, "--trust-remote-code")
+    result = invoke("--data", data, "--model", model, "--out", tmp_path / "out", *options)
+    taken = told_to_extract(result)
+    assert [taken[name] for name in OF_THE_TARGET] == [100, 8, True]
+
+
+def told_to_extract(result: Result) -> dict[str, Any]:
+    """The parameters that the last line gives to extract."""
+    assert result.exit_code == 0, result.stderr
     *_, command = result.stdout.splitlines()
-    options = shlex.split(command.split(" -- ")[1])
-    context = extract.make_context("extract", options)
-    assert (context.params["model"], context.params["data"]) == (str(model), str(out))
+    return extract.make_context("extract", shlex.split(command.split(" -- ")[1])).params
 
 
 def test_json_is_one_line_of_it(tmp_path: Path, model: Path, data: Path) -> None:
