@@ -40,7 +40,8 @@ def gpu_pools(slots: Iterable[Slot], host: str) -> list[Pool]:
             f"{host}-gpu-{slot.devices.replace(',', '-')}",
             1,
             slot.properties(),
-            (("CUDA_VISIBLE_DEVICES", slot.devices),),
+            # nvidia-smi counts devices by their bus, and CUDA the fastest first unless told.
+            (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", slot.devices)),
         )
         for slot in slots
     ]
