@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from tools.remote.errors import ServiceError
 from tools.remote.gpus import Gpu, share_out
-from tools.remote.workers import Pool, cpu_pool, gpu_pools, worker
+from tools.remote.workers import Pool, Store, cpu_pool, gpu_pools, worker
 
 
 def started(folder: Path, pool: Pool) -> list[str]:
@@ -33,3 +36,11 @@ def test_a_gpu_worker_runs_one_test_at_a_time_on_its_own_devices(tmp_path: Path)
             "CUDA_DEVICE_ORDER=PCI_BUS_ID",
             f"CUDA_VISIBLE_DEVICES={devices}",
         ]
+
+
+def test_a_folder_too_long_for_a_socket_is_refused() -> None:
+    assert Store(Path("/p"), Path("/", 99 * "x", "s"), 1).url.endswith("/s.sock")
+    with pytest.raises(
+        ServiceError, match=r"of 108 bytes, .* may have 107: name a shorter --state"
+    ):
+        Store(Path("/p"), Path("/", 50 * "ü", "s"), 1)
