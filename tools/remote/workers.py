@@ -50,6 +50,23 @@ def gpu_pools(slots: Iterable[Slot], host: str) -> list[Pool]:
     ]
 
 
+def own_pools(cpu_slots: int, image_slots: int, gpu_slots: Iterable[Slot]) -> list[Pool]:
+    """The pools of a service's own machine.
+
+    One without slots is left out: actions for it are then refused by name, and wait for nobody.
+    """
+    some = [pool for pool in (cpu_pool(cpu_slots), image_pool(image_slots)) if pool.slots]
+    return [*some, *gpu_pools(gpu_slots, "service")]
+
+
+def slot_count(text: str) -> int:
+    """Reads "0", "1", ...; ValueError where it is something else."""
+    count = int(text)
+    if count < 0:
+        raise ValueError(text)
+    return count
+
+
 def can_mount_fuse() -> bool:
     """Whether inputs can be mounted instead of linked one by one, file by file."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
