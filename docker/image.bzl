@@ -156,7 +156,7 @@ _RECORD = ["--digest=$(rootpath {image}_digest)", "--contents $(rootpaths {image
 
 
 def image_tools(images):
-    """Declares push, load, record and digest_test for the image that the platform chooses.
+    """Declares bundle, load, push, record and digest_test for the image that the platform chooses.
 
     Args:
       images: constraint value -> name of the image that it stands for.

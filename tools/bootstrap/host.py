@@ -39,9 +39,11 @@ def require_apt() -> None:
 
 def require_pip() -> None:
     if importlib.util.find_spec("pip") is None:
-        raise BootstrapError(
-            f"{sys.executable} has no pip: install it (apt-get install python3-pip)"
-        )
+        # That hides the machine's own pip, and uv puts none into those that it makes.
+        environment = sys.prefix != sys.base_prefix
+        install = "install it (apt-get install python3-pip)"
+        remedy = "leave this virtual environment (deactivate)" if environment else install
+        raise BootstrapError(f"{sys.executable} has no pip: {remedy}")
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:

@@ -58,12 +58,12 @@ def _download(pins: Sequence[Pin], stage: Path) -> dict[Pin, Path]:
     # Wheels are for the pinned interpreter, whatever Python this one is.
     choice = ["--only-binary=:all:", f"--python-version={PYTHON_VERSION}"]
     options: list[str | Path] = [*choice, "--dest", folder, "-r", requirements]
+    # Into the stage: a machine's /tmp may be too small for what pip keeps there. And nothing is
+    # installed, from which a user's settings may keep pip outside of virtual environments.
+    environment = {"TMPDIR": str(stage), "PIP_REQUIRE_VIRTUALENV": "0"}
     with console.download(text, stage, sum(pin.size for pin in pins)):
-        # From the stage: Python puts the current folder first on the path of `-m`. Into the
-        # stage too: a machine's /tmp may be too small for what pip keeps there.
-        status, output = process.attempt(
-            [*command, *options], cwd=stage, env={"TMPDIR": str(stage)}
-        )
+        # From the stage too: Python puts the current folder first on the path of `-m`.
+        status, output = process.attempt([*command, *options], cwd=stage, env=environment)
         if status:
             raise BootstrapError(_explain(output))
     return {

@@ -77,16 +77,25 @@ def write_tree(file: Path, tree: Tree) -> None:
     file.write_text("".join(lines), encoding="utf-8")
 
 
+def _require_same(old: Sequence[Contents], new: Sequence[Contents]) -> None:
+    if lines := list(exact_differences(old, new)):
+        raise ImageError("\n".join(["the builds differ:", *lines]))
+    print("both builds have the same files in the same layers")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--digest", type=Path, required=True, help="the digest of this build")
-    parser.add_argument("--contents", type=Path, nargs="+", required=True)
-    parser.add_argument("--recorded", type=Path, help="NAME.digest, beside NAME.tree")
-    parser.add_argument("--against", type=Path, nargs="*", help="contents of another build")
+    parser.add_argument("--contents", type=Path, nargs="+", required=True, help="of this build")
+    parser.add_argument("--digest", type=Path, help="of this build; with --recorded")
+    other = parser.add_mutually_exclusive_group(required=True)
+    other.add_argument("--recorded", type=Path, help="NAME.digest, beside NAME.tree")
+    other.add_argument("--against", type=Path, nargs="+", help="contents of another build")
     options = parser.parse_args()
+    if options.recorded and not options.digest:
+        parser.error("--recorded needs --digest")
     layers = [read_contents(path) for path in options.contents]
     if options.against:
-        print("\n".join(exact_differences([read_contents(p) for p in options.against], layers)))
+        _require_same([read_contents(path) for path in options.against], layers)
         return
     found, recorded = options.digest.read_text().strip(), options.recorded.read_text().strip()
     if found == recorded:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tools.oci.contents import Contents, read_contents
 from tools.oci.errors import run
+from tools.oci.release import read_release
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -74,12 +75,11 @@ def image_config(
 
 
 def release_labels(status: Path) -> dict[str, str]:
-    """Labels of a release, from the lines that the workspace status command printed."""
-    lines = status.read_text(encoding="utf-8").splitlines()
-    values = dict(line.split(" ", 1) for line in lines if " " in line)
+    """Labels of a release: its commit, and that commit's time as the image's."""
+    release = read_release(status)
     return {
-        "org.opencontainers.image.revision": values["STABLE_COMMIT"],
-        _CREATED: _time(int(values["STABLE_COMMIT_TIME"])),
+        "org.opencontainers.image.revision": release.commit,
+        _CREATED: _time(release.seconds),
     }
 
 

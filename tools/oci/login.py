@@ -55,7 +55,7 @@ def _kept_here(known: Mapping[str, Any], host: str, name: str) -> str:
         if entry.get("auth"):
             return entry["auth"]
         if entry.get("username"):
-            return _encoded(entry["username"], entry.get("password", ""))
+            return encoded(entry["username"], entry.get("password", ""))
     return ""
 
 
@@ -75,10 +75,11 @@ def _kept_by_a_helper(known: Mapping[str, Any], host: str) -> str:
         return ""
     try:
         answer = json.loads(done.stdout)
-        return _encoded(answer["Username"], answer["Secret"])
+        return encoded(answer["Username"], answer["Secret"])
     except (ValueError, KeyError, TypeError) as error:
         raise ImageError(f"{program} gave no login of {host}: log in again") from error
 
 
-def _encoded(user: str, password: str) -> str:
+def encoded(user: str, password: str) -> str:
+    """What follows "Basic" in a header."""
     return base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.oci.errors import run
+from tools.oci.release import read_release
 
 _BUILD_TYPE = "https://bazel.build/"
 
@@ -49,10 +50,7 @@ def main() -> None:
     parser.add_argument("--lock", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    commit = ""
-    if options.status:
-        lines = options.status.read_text().splitlines()
-        commit = dict(line.split(" ", 1) for line in lines if " " in line)["STABLE_COMMIT"]
+    commit = read_release(options.status).commit if options.status else ""
     value = statement(
         options.name,
         options.digest.read_text().strip(),

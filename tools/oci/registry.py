@@ -8,13 +8,14 @@ import ssl
 import sys
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tools.oci.errors import ImageError
 from tools.oci.layout import INDEX, MANIFEST, TITLE
-from tools.oci.login import authorization
+from tools.oci.login import authorization, encoded
 from tools.oci.validate import blob_path
 
 _TIMEOUT_S = 300
@@ -50,7 +51,7 @@ class _Told:
 
 
 class Repository:
-    """HOST/NAME on a registry. Loopback is spoken to without TLS.
+    """HOST/NAME on a registry. Loopback is spoken to without TLS, others through HTTPS_PROXY.
 
     Passwords come from docker's or podman's configuration; tokens are fetched as they ask for.
     """
@@ -228,8 +229,26 @@ def _token_of(answer: bytes) -> str | None:
 def _connection(host: str) -> http.client.HTTPConnection:
     if _LOCAL.match(host):
         return http.client.HTTPConnection(host, timeout=_TIMEOUT_S, blocksize=_BLOCK)
-    context = ssl.create_default_context()
-    return http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, blocksize=_BLOCK, context=context)
+    proxy = _proxy(host)
+    connection = http.client.HTTPSConnection(
+        proxy.netloc.rpartition("@")[2] if proxy else host,
+        timeout=_TIMEOUT_S,
+        blocksize=_BLOCK,
+        context=ssl.create_default_context(),
+    )
+    if proxy:
+        words = map(urllib.parse.unquote, (proxy.username or "", proxy.password or ""))
+        login = {"Proxy-Authorization": f"Basic {encoded(*words)}"} if proxy.username else {}
+        connection.set_tunnel(host, headers=login)
+    return connection
+
+
+def _proxy(host: str) -> urllib.parse.SplitResult | None:
+    """The proxy that HTTPS_PROXY names, unless NO_PROXY names the host."""
+    address = urllib.request.getproxies().get("https")
+    if not address or urllib.request.proxy_bypass(host):
+        return None
+    return urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
 
 
 def _check(data: bytes, digest: str) -> None:

@@ -65,4 +65,4 @@ def run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(lambda: run(_options())))
+    sys.exit(main(lambda: run(_options()), endless=True))

@@ -19,8 +19,11 @@ def user_file(name: str) -> Path:
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), name).absolute()
 
 
-def main(command: Callable[[], None]) -> int:
-    """Runs a command's body until it ends or is interrupted; returns the exit code."""
+def main(command: Callable[[], None], *, endless: bool = False) -> int:
+    """Runs a command's body until it ends or is interrupted; returns the exit code.
+
+    endless: an interruption is how the command ends, and no failure.
+    """
     # A shell that starts it in the background has SIGINT ignored.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
@@ -31,4 +34,5 @@ def main(command: Callable[[], None]) -> int:
         return 1
     except KeyboardInterrupt:
         say("stopped")
+        return 0 if endless else 130
     return 0

@@ -1,6 +1,7 @@
 """A private PostgreSQL, which BuildGrid's scheduler keeps its jobs in."""
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -52,13 +53,17 @@ class Postgres:
         self.url = _URL.format(port=port)
 
     def initialise(self) -> None:
-        """Makes the cluster where there is none. Raises ServiceError."""
-        if (self._folder / "PG_VERSION").exists():
+        """Makes the cluster, whole or not at all, where there is none. Raises ServiceError."""
+        if self._folder.exists():
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        # A killed initdb leaves a folder that PostgreSQL neither starts in nor makes anew.
+        partial = self._folder.with_suffix(".partial")
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir(mode=0o700)
         if os.geteuid() == 0:
-            os.chown(self._folder, _NOBODY, _NOBODY)
-        words = [self._bin / "initdb", "-D", self._folder, "-U", _USER]
+            os.chown(partial, _NOBODY, _NOBODY)
+        words = [self._bin / "initdb", "-D", partial, "-U", _USER]
         words += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(
             [*_drop_root(), *words], capture_output=True, text=True, errors="replace"
@@ -66,6 +71,7 @@ class Postgres:
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ServiceError(f"cannot make a database in {self._folder}: {reason}")
+        partial.rename(self._folder)
 
     def command(self) -> Command:
         words = [self._bin / "postgres", "-D", self._folder, "-p", str(self._port)]

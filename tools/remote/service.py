@@ -26,9 +26,8 @@ from tools.remote.workers import (
     Pool,
     Store,
     can_mount_fuse,
-    cpu_pool,
-    gpu_pools,
-    image_pool,
+    own_pools,
+    slot_count,
     worker,
 )
 
@@ -139,7 +138,10 @@ def _options() -> argparse.Namespace:
         "--port", type=int, default=0, help="of the endpoint; a free one if not given"
     )
     parser.add_argument(
-        "--slots", type=int, default=os.cpu_count() or 1, help="actions at a time in the CPU pool"
+        "--slots",
+        type=slot_count,
+        default=os.cpu_count() or 1,
+        help="actions at a time in the CPU pool; 0 for none of this machine's",
     )
     parser.add_argument(
         "--gpu-slots",
@@ -148,7 +150,10 @@ def _options() -> argparse.Namespace:
         help="GPUs of each worker of the GPU pool; one worker for every GPU if not given",
     )
     parser.add_argument(
-        "--image-slots", type=int, default=0, help="actions at a time inside the pinned image"
+        "--image-slots",
+        type=slot_count,
+        default=0,
+        help="actions at a time inside the pinned image",
     )
     parser.add_argument("--tls-certificate", type=user_file, help="PEM file; clients use grpcs://")
     parser.add_argument("--tls-key", type=user_file, help="PEM file of its key")
@@ -164,9 +169,7 @@ def run(options: argparse.Namespace) -> None:
     security.check()
     gpus = detect()
     slots = share_out(gpus, [1] * len(gpus) if options.gpu_slots is None else options.gpu_slots)
-    pools = [cpu_pool(options.slots), *gpu_pools(slots, "service")]
-    if options.image_slots:
-        pools.append(image_pool(options.image_slots))
+    pools = own_pools(options.slots, options.image_slots, slots)
     with only_one(state):
         service = Service(find_programs(), state, pools)
         scheme = "grpcs" if security.certificate else "grpc"
@@ -193,4 +196,4 @@ def run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(lambda: run(_options())))
+    sys.exit(main(lambda: run(_options()), endless=True))

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.remote.errors import ServiceError
 from tools.remote.gpus import Slot
 from tools.remote.processes import Command
 
 _CAP_SYS_ADMIN = 21
+# What a Unix socket's address holds, less the byte that ends it.
+_SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,28 @@ def gpu_pools(slots: Iterable[Slot], host: str) -> list[Pool]:
             f"{host}-gpu-{slot.devices.replace(',', '-')}",
             1,
             slot.properties(),
-            (("CUDA_VISIBLE_DEVICES", slot.devices),),
+            # nvidia-smi counts devices by their bus, and CUDA the fastest first unless told.
+            (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", slot.devices)),
         )
         for slot in slots
     ]
+
+
+def own_pools(cpu_slots: int, image_slots: int, gpu_slots: Iterable[Slot]) -> list[Pool]:
+    """The pools of a service's own machine.
+
+    One without slots is left out: actions for it are then refused by name, and wait for nobody.
+    """
+    some = [pool for pool in (cpu_pool(cpu_slots), image_pool(image_slots)) if pool.slots]
+    return [*some, *gpu_pools(gpu_slots, "service")]
+
+
+def slot_count(text: str) -> int:
+    """Reads "0", "1", ...; ValueError where it is something else."""
+    count = int(text)
+    if count < 0:
+        raise ValueError(text)
+    return count
 
 
 def can_mount_fuse() -> bool:
@@ -56,13 +77,21 @@ def can_mount_fuse() -> bool:
 
 
 class Store:
-    """A casd that keeps files by digest, and results by action, below `folder`."""
+    """A casd that keeps files by digest, and results by action, below `folder`.
+
+    ServiceError where the folder's path is too long for the socket beside it.
+    """
 
     def __init__(self, programs: Path, folder: Path, quota_gb: int) -> None:
         self._bin = programs / "usr/bin"
         self._folder = folder
         self._quota_gb = quota_gb
         self._socket = folder.with_suffix(".sock")
+        if (length := len(os.fsencode(self._socket))) > _SOCKET_PATH_BYTES:
+            raise ServiceError(
+                f"{self._socket} is a path of {length} bytes, and a socket's may have "
+                f"{_SOCKET_PATH_BYTES}: name a shorter --state"
+            )
         self.url = f"unix:{self._socket}"
 
     def command(self, port: int | None = None) -> Command:

@@ -8,6 +8,7 @@ import os
 import platform
 import pwd
 import shutil
+import sys
 import threading
 from collections import namedtuple
 from pathlib import Path
@@ -38,9 +39,16 @@ def test_missing_apt_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         host.require_apt()
 
 
-def test_python_without_pip_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "remedy"), [("/usr", "install it"), ("/x/.venv", "leave this virtual environment")]
+)
+def test_python_without_pip_is_refused(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, remedy: str
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BootstrapError, match="has no pip: install it"):
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", prefix)
+    with pytest.raises(BootstrapError, match=f"has no pip: {remedy}"):
         host.require_pip()
 
 

@@ -23,6 +23,8 @@ import os, pathlib, shutil, sys
 wheels = pathlib.Path(os.environ["FAKE_WHEELS"])
 if (wheels / "offline").exists():
     sys.exit("ERROR: No matching distribution found")
+if os.environ.get("PIP_REQUIRE_VIRTUALENV", "0") != "0":
+    sys.exit("ERROR: Could not find an activated virtualenv (required).")
 requirements = pathlib.Path(sys.argv[sys.argv.index("-r") + 1]).read_text()
 for line in requirements.splitlines():
     name, version = line.split()[0].split("==")

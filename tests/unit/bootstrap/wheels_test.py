@@ -74,3 +74,11 @@ def test_a_package_of_the_current_folder_does_not_hide_pip(
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     assert "PYTHONPATH" in os.environ
     assert "tool" in wheels.fetch([pin], machine.cache, what="the test")
+
+
+def test_a_pip_that_installs_in_virtual_environments_alone_may_fetch(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_REQUIRE_VIRTUALENV", "1")
+    pin = machine.publish_wheel("tool", "1.0", {"a": "A"})
+    assert "tool" in wheels.fetch([pin], machine.cache, what="the test")

@@ -1,6 +1,7 @@
 """What a registry asks for and answers, played by a small server on loopback."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import socket
@@ -231,6 +232,46 @@ def test_what_is_no_registry_is_told(image: tuple[Path, str]) -> None:
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(ImageError, match=r"cannot reach the registry .*BadStatusLine"):
             Repository(f"127.0.0.1:{server.getsockname()[1]}/name").push(*image, [])
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines that a proxy was sent, which refuses everything."""
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    lines.extend(connection.recv(1000).decode().splitlines())
+                    connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+        threading.Thread(target=refuse, daemon=True).start()
+        for name in ("https_proxy", "no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        address = f"me:s%40cret@127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{address}")
+        yield lines
+
+
+def test_a_registry_beyond_a_proxy_is_reached_through_it(
+    proxy: list[str], image: tuple[Path, str]
+) -> None:
+    with pytest.raises(ImageError, match=r"the registry 127\.0\.0\.2:1: .*403 Forbidden"):
+        Repository("127.0.0.2:1/name").push(*image, [])
+    assert proxy[0].startswith("CONNECT 127.0.0.2:1 ")
+    password = base64.b64encode(b"me:s@cret").decode()
+    assert f"Proxy-Authorization: Basic {password}" in proxy
+
+
+def test_a_registry_that_no_proxy_is_for_is_reached_without(
+    proxy: list[str], image: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.2")
+    with pytest.raises(ImageError, match="cannot reach the registry"):
+        Repository("127.0.0.2:1/name").push(*image, [])
+    assert proxy == []
 
 
 def test_an_unreachable_registry(image: tuple[Path, str]) -> None:

@@ -1,11 +1,22 @@
 """How the commands of the remote service understand their user."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tools.bootstrap.cache import cache_root
 from tools.remote.console import main, user_file
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Those of the test program come back."""
+    before = {stop: signal.getsignal(stop) for stop in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for stop, handler in before.items():
+        signal.signal(stop, handler)
 
 
 def test_a_file_is_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +46,13 @@ def test_a_cache_that_cannot_be_is_one_line(
     monkeypatch.setenv("EAGLE3_CACHE", "cache")
     assert main(lambda: print(cache_root())) == 1
     assert "ERROR: EAGLE3_CACHE must be an absolute path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("endless", "code"), [(True, 0), (False, 130)])
+def test_only_what_runs_until_it_is_stopped_was_stopped_in_good_order(
+    endless: bool, code: int
+) -> None:
+    def command() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    assert main(command, endless=endless) == code
