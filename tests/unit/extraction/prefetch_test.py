@@ -107,7 +107,7 @@ def test_many_are_read_at_once(files: list[Path], monkeypatch: pytest.MonkeyPatc
     def wait_for_all(taken: Reads) -> None:
         if taken.at_once == 16:
             all_read.set()
-        all_read.wait(10)
+        all_read.wait(60)
 
     taken = reads(monkeypatch, wait_for_all)
     fetch(files)
