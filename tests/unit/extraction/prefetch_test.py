@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3 import progress
 from eagle3.extraction import prefetch
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.progress import Progress
@@ -20,6 +21,8 @@ PLENTY = 10**9
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "_BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(prefetch, "available_memory", lambda: PLENTY)
+    # How far it is would be told where the machine is busy.
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 600.0)
 
 
 @pytest.fixture
