@@ -37,10 +37,14 @@ class Executor:
                 words, stderr=output, env=os.environ | {"PATH": f"{smi.parent}:/usr/bin:/bin"}
             )
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, service: Service) -> None:
+        """Returns when it is healthy, and the service knows its workers."""
+
         def ready() -> bool:
             assert self.process.poll() is None, self.said()
-            return self.check() == 0
+            if self.check():
+                return False
+            return service.run("/bin/true", **{"Pool": "gpu", "gpu-count": "1"}).returncode == 0
 
         wait_for(ready, self.said)
 
@@ -65,7 +69,7 @@ def executor(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Lends one device to tests that ask for one, two to tests that ask for two."""
     # Its sockets' paths must be short, too.
     started = Executor(service.state.parent / "host", service.endpoint, slots="1,2")
-    started.wait_until_ready()
+    started.wait_until_ready(service)
     yield started
     if started.process.poll() is None:
         started.process.terminate()
@@ -121,7 +125,7 @@ def test_an_idle_host_drains_at_once(service: Service, executor: Executor) -> No
 def test_tests_that_run_when_the_host_drains_finish(service: Service, tmp_path: Path) -> None:
     """Around five seconds after it began: then workers tell the service that they live."""
     host = Executor(service.state.parent / "large", service.endpoint, slots=",".join("1" * 8))
-    host.wait_until_ready()
+    host.wait_until_ready(service)
     gate = Gate(tmp_path)
     properties = {"Pool": "gpu", "gpu-count": "1"}
     running = [
