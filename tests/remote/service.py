@@ -117,7 +117,7 @@ class Service:
     def _probe(self, words: Sequence[str], properties: Mapping[str, str]) -> list[str]:
         options = [f"--property={name}={value}" for name, value in properties.items()]
         server = f"--server={self.endpoint}"
-        return [located("probe"), server, "--timeout-s=120", *options, "--", *words]
+        return [located("probe"), server, f"--timeout-s={PATIENCE_S}", *options, "--", *words]
 
 
 def _command_line(pid: int) -> str:
