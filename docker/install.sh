@@ -24,9 +24,16 @@ cd "$OLDPWD"
 partial=$target.partial
 unpackers=
 trap 'rm -rf "$partial"' EXIT
-# Processes in the background hear no Ctrl-C, and dash leaves without its EXIT trap.
-# shellcheck disable=SC2086 # a list of numbers
-trap 'kill $unpackers 2> /dev/null || :; wait $unpackers 2> /dev/null || :; exit 130' INT TERM HUP
+# Processes in the background hear no Ctrl-C, and dash leaves without its EXIT trap. The last of them
+# may not be in the list yet.
+end_unpackers() {
+  unpackers="$unpackers ${!:-}"
+  # shellcheck disable=SC2086 # a list of numbers
+  kill $unpackers 2> /dev/null || :
+  # shellcheck disable=SC2086
+  wait $unpackers 2> /dev/null || :
+}
+trap 'end_unpackers; exit 130' INT TERM HUP
 # What a killed run left.
 rm -rf "$partial"
 mkdir -p "$partial/root"

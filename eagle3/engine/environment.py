@@ -5,12 +5,19 @@ asked of the user.
 """
 
 import os
+import random
 import tempfile
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 from eagle3.engine.architecture import TargetArchitecture
+
+# The ports that the system gives to whoever names none: the first and the last one.
+_PORTS_OF_THE_SYSTEM = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 10_000
+# Of those that vLLM may try from the first one on.
+_PORTS = 100
 
 
 def runs_on_cpu() -> bool:
@@ -33,6 +40,7 @@ def set_environment(
     """
     os.environ.update(_always(verbose))
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
+    _set_port()
     set_caches()
     if runs_on_cpu():
         os.environ.update(_on_cpu(tensor_parallel))
@@ -56,6 +64,23 @@ def _always(verbose: bool) -> dict[str, str]:
         "TRANSFORMERS_VERBOSITY": "info" if verbose else "error",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def _set_port() -> None:
+    """Lets the ranks meet at a port that the system gives to nobody.
+
+    vLLM 0.16.0 asks the system for a free port and frees it; the worker takes it when its imports
+    are done, many seconds later. Where somebody else was given it meanwhile, the start fails with
+    EADDRINUSE. From VLLM_PORT on, vLLM takes the first one that is free.
+    """
+    os.environ.pop("VLLM_PORT", None)
+    try:
+        end = int(_PORTS_OF_THE_SYSTEM.read_text(encoding="ascii").split()[0]) - _PORTS
+    except OSError:
+        return
+    if end > _FIRST_PORT:
+        # Engines that start at once on one machine take others, whatever the seed of this process.
+        os.environ["VLLM_PORT"] = str(random.SystemRandom().randrange(_FIRST_PORT, end))
 
 
 def set_caches() -> None:

@@ -180,6 +180,8 @@ class Following:
 
     def _look(self) -> list[Event]:
         """What is new, in the first process, and noted; nothing where nothing is."""
+        # Asked first: what was committed before extraction began to wait is seen then.
+        waits = self._removes and self._extraction_waits
         self._store.refresh()
         events: list[Event] = [
             entry
@@ -188,12 +190,7 @@ class Following:
         ]
         if not events and self._store.is_complete:
             events = [Mark.END]
-        elif (
-            not events
-            and self._removes
-            and self._extraction_waits
-            and self._samples_since_the_last_mark
-        ):
+        elif not events and waits and self._samples_since_the_last_mark:
             events = [Mark.WAIT]
         if events:
             self._order.append(events)

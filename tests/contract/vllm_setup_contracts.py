@@ -261,6 +261,7 @@ PLATFORM = (
             "VLLM_LOGGING_LEVEL",
             "VLLM_MLA_DISABLE",
             "VLLM_NO_USAGE_STATS",
+            "VLLM_PORT",
             "VLLM_RPC_BASE_PATH",
             "VLLM_WORKER_MULTIPROC_METHOD",
         )

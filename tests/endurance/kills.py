@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -27,8 +28,11 @@ from tests.integration.tiny_models import VOCAB_SIZE, make_llama
 SAMPLES = 160
 TOKENS = 128  # of a sample, and of a step
 _KILLS_OF_A_STORE = 5
-# Long enough for a worker to notice that its command is gone.
-_SECONDS_TO_END = 60
+# Far more than a worker takes to notice that its command is gone.
+_SECONDS_TO_END = 300
+
+# A phase of the run, and the process that is killed in it.
+Kill = tuple[str, str]
 
 
 class Kills:
@@ -41,7 +45,7 @@ class Kills:
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
         self._chance = random.Random(seed)
-        self.met: Counter[tuple[str, str]] = Counter()
+        self.met: Counter[Kill] = Counter()
         self.resumed = 0
         make_llama(folder / "llama")
         prompts = random_prompts([TOKENS] * SAMPLES, VOCAB_SIZE)
@@ -56,13 +60,17 @@ class Kills:
         self._whole = self._contents(folder / "whole")
         assert len(self._whole) == SAMPLES
 
-    def kill(self, count: int) -> None:
-        """Kills `count` times; each store is resumed, killed again, and in the end compared."""
+    def kill(self, count: int, wanted: Sequence[Kill] = ()) -> None:
+        """Kills `count` times; each store is resumed, killed again, and in the end compared.
+
+        The first kills are those `wanted`, each tried until it is met, and chance has the others.
+        """
         while self.met.total() < count:
             out = self._folder / "killed"
             committed: set[str] = set()
             for _ in range(min(_KILLS_OF_A_STORE, count - self.met.total())):
-                self._kill_once(out)
+                met = self.met.total()
+                self._kill_once(out, wanted[met] if met < len(wanted) else None)
                 found = self._contents(out)
                 # Nothing that was committed is lost, nothing half-written is seen.
                 assert committed <= found.keys()
@@ -78,11 +86,13 @@ class Kills:
             assert names == set(StoreReader(out).shards), "something is left of a shard"
             shutil.rmtree(out)
 
-    def _kill_once(self, out: Path) -> None:
+    def _kill_once(self, out: Path, wanted: Kill | None) -> None:
         """Starts the run and kills one of its processes, if it did not end before."""
         process = self._start(out)
         # While it imports and loads, while it extracts, or while it commits a shard and ends.
         phase = self._chance.choice(["start", "extraction", "extraction", "commit"])
+        if wanted:
+            phase = wanted[0]
         if phase == "start":
             self._wait_until(process, self._chance.uniform(0, self._seconds_to_start))
         elif phase == "extraction":
@@ -102,12 +112,18 @@ class Kills:
         # Nobody misses the resource tracker, so the run ends as if nothing had been.
         weights = [1 if name == "resource tracker" else 8 for name in family]
         [name] = self._chance.choices(list(family), weights)
+        if wanted:
+            name = wanted[1]
         try:
             family[name].send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            process.communicate()
+        except (psutil.NoSuchProcess, KeyError):
+            # It has just ended, and the run will.
+            self._end(process, 0)
             return
         process.communicate()
+        if process.returncode == 0 and name != "resource tracker":
+            # It had just ended, and nobody had asked for its exit code yet.
+            return
         # Nobody is left who could write.
         left = psutil.wait_procs(list(family.values()), timeout=_SECONDS_TO_END)[1]
         assert not left, f"{name} was killed in {phase}, and {left} are still there"

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from eagle3.draft.model import DraftModel
 from eagle3.draft.provenance import Provenance
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.draft.vocabulary import VocabularyMap
+from tools.remote.ports import free_ports
 
 POINTS = (2, 15, 27)
 DRAFT_VOCABULARY = 512
@@ -67,9 +67,7 @@ def untrained_draft(target: Path, folder: Path) -> Path:
 @contextmanager
 def served(words: list[str], log: Path) -> Generator[str]:
     """Starts a server with options of vLLM's behind `words`; its address, until Ctrl-C ends it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host, port = free.getsockname()
+    host, [port] = "127.0.0.1", free_ports(1)
     address = f"http://{host}:{port}"
     options = ("--host", host, "--port", str(port), "--max-model-len", "512")
     with log.open("wb") as file:

@@ -22,10 +22,10 @@ def transfer() -> CudaTransfer:
     return CudaTransfer(DEVICE)
 
 
-def _keep_busy() -> torch.cuda.Event:
-    """Gives the GPU some tenths of a second of work on the current stream."""
+def _keep_busy(products: int = 100) -> torch.cuda.Event:
+    """Gives the GPU work on the current stream: some tenths of a second for each hundred."""
     matrix = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
-    for _ in range(100):
+    for _ in range(products):
         matrix @ matrix
     done = torch.cuda.Event()
     done.record()
@@ -56,12 +56,13 @@ def test_nobody_waits_for_the_step_but_who_wants_its_rows(transfer: CudaTransfer
     buffer = transfer.new_buffer((ROWS, HIDDEN_SIZE))
     rows = torch.ones((ROWS, HIDDEN_SIZE), device=DEVICE, dtype=torch.bfloat16)
     torch.cuda.synchronize()
-    done = _keep_busy()
+    # Longer than this process may be kept from running.
+    done = _keep_busy(2000)
     copied = transfer.copy(rows, buffer)
     assert not done.query()
     waiting = threading.Thread(target=copied)
     waiting.start()
-    waiting.join(30)
+    waiting.join(200)
     assert done.query()
     assert (buffer == 1).all()
 

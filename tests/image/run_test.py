@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from tools.oci.layout import INDEX
 from tools.oci.registry import Repository
 from tools.oci.unpack import unpack
 from tools.oci.validate import blob_path, read_blob
+from tools.remote.ports import answers, free_ports
 
 _REGISTRY = """\
 version: 0.1
@@ -38,32 +38,23 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> TestTools:
 def registry(tools: TestTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of an empty registry on loopback."""
     folder = tmp_path_factory.mktemp("registry")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
     configuration = folder / "registry.yml"
     configuration.write_text(_REGISTRY.format(folder=folder / "data", address=address))
-    server = tools.start("docker-registry", "serve", configuration)
+    log = folder / "log"
+    server = tools.start("docker-registry", "serve", configuration, log=log)
     try:
-        _wait_for(address)
+        deadline = time.monotonic() + 200
+        while not answers(port):
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
         yield address
     finally:
         server.terminate()
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for(address: str) -> None:
-    host, _, port = address.partition(":")
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,8 @@ class TestTools:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self, program: str, *arguments: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*self.command(program), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(self, program: str, *arguments: str | Path, log: Path) -> subprocess.Popen[bytes]:
+        """Leaves it running; what it writes goes to `log`."""
+        words = [*self.command(program), *map(str, arguments)]
+        with log.open("wb") as output:
+            return subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)

@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_ends_in_a_time_out(model: Path) -> None:
 def _hang_in_the_next_step(wrapper: object) -> None:
     import time
 
-    wrapper.worker.execute_model = lambda _output: time.sleep(60)  # type: ignore[attr-defined]
+    wrapper.worker.execute_model = lambda _output: time.sleep(3600)  # type: ignore[attr-defined]
 
 
 def test_a_start_that_fails_late_leaves_no_process(

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runfiles import Runfiles
 
-_START_S = 90
+# Everything ends far sooner; only a machine that is busy with others gets near.
+PATIENCE_S = 240
 
 
 def located(program: str) -> str:
@@ -19,6 +20,37 @@ def located(program: str) -> str:
     found = runfiles.Rlocation(f"eagle3_training/tools/remote/{program}") if runfiles else None
     assert found, "run this test with Bazel"
     return found
+
+
+def wait_for(condition: Callable[[], object], complaint: Callable[[], str]) -> None:
+    """Returns when `condition` holds; fails with `complaint` where it does not come to hold."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, complaint()
+        time.sleep(0.1)
+
+
+class Gate:
+    """Where commands say that they have begun, and wait until they may go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._begun = folder / "begun"
+        self._open = folder / "open"
+
+    def command(self, then: str = "true") -> tuple[str, ...]:
+        """Goes through the gate, and does `then` behind it."""
+        wait = f"until [ -e '{self._open}' ]; do sleep 0.05; done"
+        return ("/bin/sh", "-c", f"echo begun >> '{self._begun}'; {wait}; {then}")
+
+    def wait_for(self, count: int, complaint: Callable[[], str]) -> None:
+        """Returns when so many commands have begun."""
+        wait_for(lambda: self._begun.exists() and self._commands() >= count, complaint)
+
+    def _commands(self) -> int:
+        return self._begun.read_text().count("\n")
+
+    def open(self) -> None:
+        self._open.touch()
 
 
 class Service:
@@ -43,12 +75,14 @@ class Service:
         self.endpoint = self._wait_for(r"ready after .* on (grpc://\S+)")
 
     def _wait_for(self, pattern: str) -> str:
-        deadline = time.monotonic() + _START_S
-        while not (found := re.search(pattern, self.output.read_text())):
+        def found() -> re.Match[str] | None:
             assert self.process.poll() is None, self.logs()
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.1)
-        return found[1]
+            return re.search(pattern, self.output.read_text())
+
+        wait_for(found, self.logs)
+        said = found()
+        assert said is not None
+        return said[1]
 
     def logs(self) -> str:
         files = sorted((self.state / "logs").glob("*.log"))
@@ -62,11 +96,7 @@ class Service:
         ]
 
     def worker(self) -> int:
-        (found,) = (
-            child
-            for child in self.children()
-            if b"buildbox-worker" in Path(f"/proc/{child}/cmdline").read_bytes()
-        )
+        (found,) = (child for child in self.children() if "buildbox-worker" in _command_line(child))
         return found
 
     def run(self, *words: str, **properties: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +117,15 @@ class Service:
     def _probe(self, words: Sequence[str], properties: Mapping[str, str]) -> list[str]:
         options = [f"--property={name}={value}" for name, value in properties.items()]
         server = f"--server={self.endpoint}"
-        return [located("probe"), server, "--timeout-s=120", *options, "--", *words]
+        return [located("probe"), server, f"--timeout-s={PATIENCE_S}", *options, "--", *words]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        # It has ended in between.
+        return ""
 
 
 @contextlib.contextmanager
@@ -102,6 +140,6 @@ def running() -> Iterator[Service]:
             children = service.children()
         finally:
             service.process.send_signal(signal.SIGINT)
-            code = service.process.wait(60)
+            code = service.process.wait(PATIENCE_S)
         assert code == 0, service.logs()
         assert not [child for child in children if Path(f"/proc/{child}").exists()]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.service import Service, located, running
+from tests.remote.service import Gate, Service, located, running
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,8 @@ def test_a_failure_is_a_failure(service: Service) -> None:
 def test_a_missing_pool_is_named_in_time(service: Service) -> None:
     begin = time.monotonic()
     done = service.run("/bin/true", **{"Pool": "gpu", "gpu-count": "2"})
-    assert time.monotonic() - begin < 30
+    # It takes 12 s at most, and the start of what asks; without an answer, that waits far longer.
+    assert time.monotonic() - begin < 80
     expected = "no worker offers OSFamily=linux, Pool=gpu, gpu-count=2; pools with workers: cpu"
     assert expected in done.stderr
 
@@ -50,30 +51,35 @@ def test_an_unknown_property_is_refused(service: Service) -> None:
     assert "Unregistered platform property [colour=" in done.stderr
 
 
-def test_a_command_waits_for_a_busy_pool(service: Service) -> None:
+def test_a_command_waits_for_a_busy_pool(service: Service, tmp_path: Path) -> None:
     """Longer than what a missing pool is given, which is 12 s at most."""
-    busy = service.start("/bin/sleep", "18")
-    time.sleep(4)
-    begin = time.monotonic()
-    assert service.run("/bin/true").returncode == 0, service.logs()
-    assert time.monotonic() - begin > 12
-    assert busy.wait() == 0
+    gate = Gate(tmp_path)
+    busy = service.start(*gate.command())
+    gate.wait_for(1, service.logs)
+    behind = service.start("/bin/true")
+    time.sleep(16)
+    assert behind.poll() is None, service.logs()
+    gate.open()
+    assert (busy.wait(), behind.wait()) == (0, 0), service.logs()
 
 
-def test_a_command_that_nobody_waits_for_frees_its_worker(service: Service) -> None:
-    waiting = service.start("/bin/sleep", "99")
-    time.sleep(4)
+def test_a_command_that_nobody_waits_for_frees_its_worker(service: Service, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    waiting = service.start(*gate.command())
+    gate.wait_for(1, service.logs)
     waiting.kill()
     waiting.wait()
-    begin = time.monotonic()
+    # Nobody has opened the gate.
     assert service.run("/bin/true").returncode == 0, service.logs()
-    assert time.monotonic() - begin < 45
 
 
-def test_another_worker_finishes_what_a_killed_one_began(service: Service) -> None:
-    command = service.start("/bin/sleep", "3")
-    time.sleep(2)
+def test_another_worker_finishes_what_a_killed_one_began(service: Service, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    command = service.start(*gate.command())
+    gate.wait_for(1, service.logs)
     os.kill(service.worker(), signal.SIGKILL)
+    gate.wait_for(2, service.logs)
+    gate.open()
     assert command.wait() == 0, service.logs()
     assert "a new one takes its place" in service.output.read_text()
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.gateway import connection
-from tools.remote.ports import free_ports
-from tools.remote.processes import Processes
+from tools.remote.ports import answers, free_ports
+from tools.remote.processes import Processes, wait_until
 from tools.remote.state import find_programs
 
+_START_S = 60.0
 _WATCH_S = 0.5
 _SERVER = re.compile(r"(?:grpcs://|https://)?([A-Za-z0-9.-]+:\d+)")
 _SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -56,6 +57,7 @@ def run(options: argparse.Namespace) -> None:
             )
         )
         try:
+            wait_until(lambda: answers(port), processes, what="the gateway", seconds=_START_S)
             say(f"grpc://127.0.0.1:{port} leads to {server[1]}; Ctrl-C ends it")
             while True:
                 time.sleep(_WATCH_S)

@@ -17,7 +17,7 @@ from tools.remote.console import main, say, user_file
 from tools.remote.errors import ServiceError
 from tools.remote.gateway import Security, gateway
 from tools.remote.gpus import detect, gpu_counts, share_out
-from tools.remote.ports import free_ports
+from tools.remote.ports import answers, free_ports
 from tools.remote.postgres import Postgres
 from tools.remote.processes import Processes, wait_until
 from tools.remote.registry import REPOSITORY, registry
@@ -31,7 +31,7 @@ from tools.remote.workers import (
     worker,
 )
 
-_START_S = 60.0
+_START_S = 180.0
 _WATCH_S = 0.5
 
 
@@ -48,6 +48,7 @@ class Service:
     def start(self, port: int, quota_gb: int, security: Security) -> str:
         """Starts all parts, each when those it needs are ready. Raises ServiceError."""
         database_port, store_port, scheduler_port, free_port = free_ports(4)
+        port = port or free_port
         self._store = Store(self._programs, self._state / "store", quota_gb)
         self._processes.start(self._store.command(store_port))
         database = Postgres(self._programs, self._state, database_port)
@@ -66,11 +67,12 @@ class Service:
                 self._programs,
                 self._state / "gateway",
                 security,
-                port=port or free_port,
+                port=port,
                 store=f"127.0.0.1:{store_port}",
                 scheduler=self._scheduler.address,
             )
         )
+        self._wait(lambda: answers(port), "the gateway")
         self._images = Store(self._programs, self._state / "images", quota_gb)
         if any(pool.in_image for pool in self._pools.values()):
             self._start_registry()
@@ -78,7 +80,7 @@ class Service:
             self._start_worker(pool)
         workers = sum(pool.slots for pool in self._pools.values())
         self._wait(lambda: sum(self.slots().values()) == workers, "a worker of each pool")
-        return f"127.0.0.1:{port or free_port}"
+        return f"127.0.0.1:{port}"
 
     def slots(self) -> dict[str, int]:
         """Pool -> number of actions that its connected workers take at a time."""
@@ -107,6 +109,7 @@ class Service:
         (port,) = free_ports(1)
         self.registry = f"127.0.0.1:{port}"
         self._processes.start(registry(self._programs, self._state / "registry", port))
+        self._wait(lambda: answers(port), "the registry")
         self._processes.start(self._images.command())
         self._wait(self._images.ready, "the store of images")
 

@@ -159,7 +159,7 @@ def test_a_failed_build_leaves_no_prefix(machine: Machine, monkeypatch: pytest.M
 def test_a_killed_build_is_done_again(machine: Machine) -> None:
     dpkg = machine.bin / "dpkg-deb"
     working = dpkg.read_text()
-    machine.write_program(dpkg, f"touch '{machine.folder}/unpacking'; sleep 60")
+    machine.write_program(dpkg, f"touch '{machine.folder}/unpacking'; sleep 600")
     process = machine.start(
         "from tools.bootstrap import bazel\n"
         f"bazel.LOCK = Path({str(bazel.LOCK)!r})\n"

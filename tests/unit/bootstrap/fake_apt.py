@@ -67,7 +67,7 @@ def fetch(archive: Path, package: dict) -> None:
     target = Path(f"{package['name']}_{quote(package['version'], safe='+~')}_amd64.deb")
     if (archive / "slow").exists():
         target.write_bytes(b"half")
-        time.sleep(60)
+        time.sleep(600)
     shutil.copyfile(archive / f"{package['name']}.deb", target)
     if (archive / "tampered").exists():
         target.write_bytes(b"not what the index says")

@@ -111,7 +111,7 @@ def test_a_disk_that_fills_stops_a_program_that_would_wait_for_ever(
     monkeypatch.setattr(process, "_DISK_CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 1_000_000))
     with pytest.raises(OSError, match="No space left") as error:
-        process.attempt(["sleep", "30"], cwd=tmp_path)
+        process.attempt(["sleep", "600"], cwd=tmp_path)
     assert error.value.errno == errno.ENOSPC
 
 
@@ -167,7 +167,7 @@ def test_a_folder_that_goes_while_it_is_measured_ends_no_progress(
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "file").write_bytes(bytes(500_000))
     with console.download("something", tmp_path, 1_000_000):
-        measured.wait(60)
+        measured.wait(200)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == "[eagle3 setup] fetching something, 1.0 MB"
     assert set(lines[1:-1]) == {"[eagle3 setup]   0.5 MB of 1.0 MB"}

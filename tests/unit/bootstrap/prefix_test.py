@@ -55,7 +55,7 @@ def test_the_second_process_waits_and_says_so(
 
 def test_a_killed_holder_blocks_nobody_and_its_stage_is_swept(machine: Machine) -> None:
     folder = machine.folder / "shared"
-    with machine.start(holder(folder, release="import time; time.sleep(60)")) as process:
+    with machine.start(holder(folder, release="import time; time.sleep(600)")) as process:
         assert process.stdout is not None
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGKILL)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 50.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 200.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

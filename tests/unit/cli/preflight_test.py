@@ -1,6 +1,7 @@
 """What the user of preflight reads."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ def test_what_would_fail_is_code_2_with_its_fix(desk: Path) -> None:
         "fail  weights: model.safetensors is a pointer of git-lfs, not weights; complete the "
         f"folder {desk / 'target'}"
     ) in result.stdout
-    first, done, error = result.stderr.splitlines()
+    first, *between, done, error = result.stderr.splitlines()
     assert first == "preflight ..."
+    # Where the machine is busy it tells that it still waits.
+    assert all(re.fullmatch(r"preflight: \d+ s", line) for line in between)
     assert done.startswith("preflight: done in ")
     assert error.startswith("error: 1 of 12 findings would stop the target")
 

@@ -67,7 +67,7 @@ class Reminding(Progress):
             self._said.set()
 
     def wait(self) -> None:
-        assert self._said.wait(60)
+        assert self._said.wait(200)
 
 
 def test_waiting_is_told_again_and_again(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3 import progress
 from eagle3.extraction import prefetch
 from eagle3.extraction.prefetch import Prefetch
 from eagle3.progress import Progress
@@ -20,6 +21,8 @@ PLENTY = 10**9
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "_BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(prefetch, "available_memory", lambda: PLENTY)
+    # How far it is would be told where the machine is busy.
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 600.0)
 
 
 @pytest.fixture
@@ -107,7 +110,7 @@ def test_many_are_read_at_once(files: list[Path], monkeypatch: pytest.MonkeyPatc
     def wait_for_all(taken: Reads) -> None:
         if taken.at_once == 16:
             all_read.set()
-        all_read.wait(10)
+        all_read.wait(60)
 
     taken = reads(monkeypatch, wait_for_all)
     fetch(files)

@@ -128,7 +128,7 @@ def test_figures_are_told_as_soon_as_there_are_any(
 def test_groups_have_gpus_to_themselves(results: Results) -> None:
     gpus = Gpus([4, 6])
     seen: list[list[int]] = []
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=200)
 
     def one() -> None:
         with gpus.take(1) as numbers:

@@ -133,7 +133,7 @@ def test_many_shards_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.M
     """One after the other, those of a large store on a network took many minutes."""
     for sample in SAMPLES:
         extract(tmp_path, (sample,))
-    together = Barrier(len(SAMPLES), timeout=30)
+    together = Barrier(len(SAMPLES), timeout=200)
 
     def look(path: Path) -> Shard:
         together.wait()
@@ -147,7 +147,7 @@ def test_many_shards_are_measured_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     for sample in SAMPLES:
         extract(tmp_path, (sample,))
     reader, sizes = StoreReader(tmp_path), [path.stat().st_size for path in tmp_path.glob("*.s*s")]
-    together = Barrier(len(SAMPLES), timeout=30)
+    together = Barrier(len(SAMPLES), timeout=200)
     stat = Path.stat
 
     def look(path: Path, **options: Any) -> os.stat_result:

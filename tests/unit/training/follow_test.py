@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(folder: Path, out: str = "out", **flags: Any) -> TrainConfig:
     following_flags = {
         "follow": True,
-        "follow_timeout": 20.0,
+        # Shorter where a test waits for it.
+        "follow_timeout": 200.0,
         "draft_vocab": VOCAB_SIZE,
         "checkpoint_every": 3,
         "log_every": 1,
@@ -93,6 +95,17 @@ def learnt(out: Path) -> list[str]:
     return [event.id for event in CommitOrder(out).read() if not isinstance(event, Mark)]
 
 
+class StoppedWaiting(Progress):
+    """Sends SIGTERM when all of so many samples are taken, and more are waited for."""
+
+    def __init__(self, samples: int) -> None:
+        self._line = f"all {samples} of 64 samples are taken: waiting for extraction ..."
+
+    def say(self, line: str) -> None:
+        if line.startswith(self._line):
+            signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     make_target(tmp_path / "target")
@@ -108,7 +121,7 @@ def test_a_growing_store_gives_the_bytes_of_a_finished_one(target: Path) -> None
 
     def wait_for_training(number: int) -> None:
         """Lets training come near the end of what is there before more is committed."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 100
         while number > 5 and not steps.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
 
@@ -148,13 +161,8 @@ def test_a_run_that_is_caught_up_can_be_stopped_and_goes_on(
     (target / "store").rename(target / "before")
     extract(target, SHARDS[:5])
 
-    class Stopping(Progress):
-        def say(self, line: str) -> None:
-            if line.startswith("all 40 of 64 samples are taken: waiting for extraction ..."):
-                signal.raise_signal(signal.SIGTERM)
-
     with pytest.raises(StoppedError):
-        run_training(config(target), progress=Stopping())
+        run_training(config(target), progress=StoppedWaiting(40))
     assert newest_checkpoint(target / "out") is not None
     extract(target, SHARDS[5:])
     run_training(config(target))
@@ -246,6 +254,32 @@ def test_while_extraction_waits_for_room_all_that_is_there_is_used(target: Path)
     rates = [record["learning_rate"] for record in records]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] > 0
+
+
+def test_what_came_just_before_extraction_waits_is_taken_first(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extract(target, SHARDS[:4])
+    refresh = StoreReader.refresh
+
+    with ExitStack() as signs:
+
+        def refresh_a_moment_too_soon(store: StoreReader) -> tuple[str, ...]:
+            new = refresh(store)
+            if not new and len(learnt(target / "out")) == 32:
+                monkeypatch.setattr(StoreReader, "refresh", refresh)
+                extract(target, SHARDS[4:6])
+                signs.enter_context(sign_of_waiting(target / "store"))
+            return new
+
+        monkeypatch.setattr(StoreReader, "refresh", refresh_a_moment_too_soon)
+        with pytest.raises(StoppedError):
+            run_training(
+                config(target, delete_after_use=True, checkpoint_every=500),
+                progress=StoppedWaiting(48),
+            )
+    order = CommitOrder(target / "out").read()
+    assert [place for place, event in enumerate(order) if isinstance(event, Mark)] == [48]
 
 
 def test_a_shard_whose_commit_has_not_ended_stays(target: Path) -> None:

@@ -1,6 +1,5 @@
 """Two processes learn what one learns."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,9 @@ def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
         end(stopped, expected=143)
         assert newest_checkpoint(together) is not None
         running = start(tmp_path, 2, out=str(together), delete_after_use=True, **flags)
-        time.sleep(2)
+        said = running[0].stderr
+        assert said is not None
+        assert any(line.startswith(waiting) for line in said)
         commit(store, samples[40:])
         end(running)
         assert not list((tmp_path / "store").glob("*.safetensors*"))
