@@ -28,8 +28,8 @@ from tests.integration.tiny_models import VOCAB_SIZE, make_llama
 SAMPLES = 160
 TOKENS = 128  # of a sample, and of a step
 _KILLS_OF_A_STORE = 5
-# Far more than a worker takes to notice that its command is gone.
-_SECONDS_TO_END = 300
+# Long enough for a worker to notice that its command is gone.
+_SECONDS_TO_END = 60
 
 # A phase of the run, and the process that is killed in it.
 Kill = tuple[str, str]
@@ -123,6 +123,7 @@ class Kills:
         process.communicate()
         if process.returncode == 0 and name != "resource tracker":
             # It had just ended, and nobody had asked for its exit code yet.
+            assert self._contents(out) == self._whole
             return
         # Nobody is left who could write.
         left = psutil.wait_procs(list(family.values()), timeout=_SECONDS_TO_END)[1]

@@ -141,7 +141,7 @@ def test_a_kill_loses_nothing_committed(
             assert "error: the target failed in a step of data.jsonl:" in said
             assert "a worker process died (exit code -9)" in said
         # Nobody is left who could write.
-        assert psutil.wait_procs(family, timeout=300)[1] == []
+        assert psutil.wait_procs(family, timeout=60)[1] == []
         found = bytes_of(out)
         assert committed.items() <= found.items()
         committed = found
@@ -175,7 +175,7 @@ def test_ctrl_c_loses_nothing_that_was_written_and_leaves_no_process(
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "error: interrupted"
     assert "Traceback" not in said
-    assert psutil.wait_procs(family, timeout=300)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     if moment == "extraction":
         assert 20 <= len(bytes_of(out)) < SAMPLES
         assert f"out: {len(bytes_of(out))} of {SAMPLES} samples are committed" in said

@@ -52,7 +52,7 @@ def test_a_kill_before_the_first_call_leaves_no_worker(tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
     assert children
     try:
-        assert psutil.wait_procs(children, timeout=300)[1] == []
+        assert psutil.wait_procs(children, timeout=120)[1] == []
     finally:
         for child in children:
             if child.is_running():

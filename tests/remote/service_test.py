@@ -40,8 +40,7 @@ def test_a_failure_is_a_failure(service: Service) -> None:
 def test_a_missing_pool_is_named_in_time(service: Service) -> None:
     begin = time.monotonic()
     done = service.run("/bin/true", **{"Pool": "gpu", "gpu-count": "2"})
-    # It takes 12 s at most, and the start of what asks; without an answer, that waits far longer.
-    assert time.monotonic() - begin < 80
+    assert time.monotonic() - begin < 30
     expected = "no worker offers OSFamily=linux, Pool=gpu, gpu-count=2; pools with workers: cpu"
     assert expected in done.stderr
 
@@ -69,8 +68,10 @@ def test_a_command_that_nobody_waits_for_frees_its_worker(service: Service, tmp_
     gate.wait_for(1, service.logs)
     waiting.kill()
     waiting.wait()
+    begin = time.monotonic()
     # Nobody has opened the gate.
     assert service.run("/bin/true").returncode == 0, service.logs()
+    assert time.monotonic() - begin < 45
 
 
 def test_another_worker_finishes_what_a_killed_one_began(service: Service, tmp_path: Path) -> None:
