@@ -4,7 +4,6 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -160,10 +159,5 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
