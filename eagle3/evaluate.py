@@ -116,6 +116,12 @@ def _parse_beside(
     help="Take only so many prompts of the data.",
 )
 @click.option(
+    "--reasoning",
+    type=click.Choice(["keep", "drop"]),
+    show_default="drop; of a dataset as it was prepared",
+    help="Whether the questions of a file ask the target to think before it answers.",
+)
+@click.option(
     "--max-new-tokens",
     type=click.IntRange(min=2),
     default=64,

@@ -42,6 +42,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         request.limit,
         longest,
         seed=request.seed,
+        thinking=request.reasoning == "keep",
         trust_remote_code=request.trust_remote_code,
     )
     progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
@@ -62,6 +63,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         backend=backend.name,
         device=backend.device,
         prompts=len(prompts.prompts),
+        reasoning=None if request.data.is_dir() else request.reasoning or "drop",
         speculative_tokens=request.speculative_tokens,
         greedy=greedy.result,
         sampled=sampled[0].result if sampled else None,
@@ -125,6 +127,11 @@ def _speeds(run: Run) -> str:
 
 def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
     """The target's folder and the draft's configuration, once they fit each other."""
+    if request.reasoning is not None and request.data.is_dir():
+        raise InputError(
+            f"the questions of {request.data} are asked as they were prepared: leave --reasoning "
+            "out, or prepare others"
+        )
     config = read_config(request.draft)
     model = request.model or target_of(request.draft)
     target = read_architecture(model)

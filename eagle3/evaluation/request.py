@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from eagle3.preparation.request import ReasoningPolicy
+
 
 @dataclass(frozen=True)
 class EvaluationRequest:
@@ -13,6 +15,8 @@ class EvaluationRequest:
     `model` None is the target that the draft names. `shuffled` is a draft of the same shape that
     was trained on shuffled states, `beside` other drafts by name, of the same capture points.
     `batches` are numbers of prompts at once, for vLLM's speeds; not `timed`, no speed is told.
+    With `reasoning` "keep" the questions of a file ask the target to think, else they ask it not
+    to; those of a folder stay as they were prepared, and it must be None.
     """
 
     draft: Path
@@ -21,6 +25,7 @@ class EvaluationRequest:
     shuffled: Path | None = None
     beside: Mapping[str, Path] = field(default_factory=dict)
     backend: Literal["auto", "own", "vllm"] = "auto"
+    reasoning: ReasoningPolicy | None = None
     limit: int = 16
     max_new_tokens: int = 64
     speculative_tokens: int = 5

@@ -32,6 +32,7 @@ OPTIONS = {
     "--max-new-tokens": 64,
     "--model": None,
     "--prompts": 16,
+    "--reasoning": None,
     "--seed": 0,
     "--shuffled": None,
     "--speculative-tokens": 5,

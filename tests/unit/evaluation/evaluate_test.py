@@ -71,6 +71,18 @@ def test_the_report_has_every_figure(report: EvaluationReport) -> None:
     )
 
 
+def test_whether_the_target_was_asked_to_think_is_told(
+    request_: EvaluationRequest, report: EvaluationReport, tmp_path: Path
+) -> None:
+    assert as_json(report)["reasoning"] == "drop"
+    assert as_table(report).startswith("2 prompts, chains of 3, ")
+    kept = evaluate(replace(request_, reasoning="keep"), Progress())
+    assert as_json(kept)["reasoning"] == "keep"
+    assert as_table(kept).startswith("2 prompts, which ask to think, chains of 3, ")
+    with pytest.raises(InputError, match="asked as they were prepared: leave --reasoning out"):
+        evaluate(replace(request_, data=tmp_path, reasoning="keep"), Progress())
+
+
 def test_a_draft_that_does_not_win_is_named(report: EvaluationReport) -> None:
     assert as_json(report)["clearly_wins"] is False
     assert "WARNING: the draft does not clearly beat the floor" in as_table(report)
