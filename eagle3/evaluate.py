@@ -176,6 +176,11 @@ def _parse_beside(
     is_flag=True,
     help="Run the Python code that the target's folder brings (Kimi-K2.5); read it before.",
 )
+@click.option(
+    "--preflight/--no-preflight",
+    default=True,
+    help="Stop before vLLM loads the target, where that would fail.",
+)
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")
 def evaluate(

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eagle3.checks.run import check_target
 from eagle3.draft.config import DraftConfig
 from eagle3.draft.export import export_draft, load_draft
 from eagle3.draft.provenance import Provenance
@@ -159,6 +160,13 @@ def _backend(
         raise InputError(
             "vLLM does not speculate on a CPU: run with --config=cuda128 on a GPU, or take "
             "--backend own"
+        )
+    if request.preflight:
+        check_target(
+            model,
+            progress,
+            tensor_parallel=request.tensor_parallel,
+            gpu_memory_utilization=request.gpu_memory_utilization,
         )
     return ServedBackend(request, model, prompts, progress)
 

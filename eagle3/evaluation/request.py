@@ -16,7 +16,8 @@ class EvaluationRequest:
     was trained on shuffled states, `beside` other drafts by name, of the same capture points.
     `batches` are numbers of prompts at once, for vLLM's speeds; not `timed`, no speed is told.
     With `reasoning` "keep" the questions of a file ask the target to think, else they ask it not
-    to; those of a folder stay as they were prepared, and it must be None.
+    to; those of a folder stay as they were prepared, and it must be None. `preflight`: before vLLM
+    loads the target, checks decide whether it does.
     """
 
     draft: Path
@@ -36,4 +37,5 @@ class EvaluationRequest:
     tensor_parallel: int = 1
     gpu_memory_utilization: float = 0.8
     trust_remote_code: bool = False
+    preflight: bool = True
     verbose: bool = False

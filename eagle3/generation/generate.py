@@ -10,6 +10,7 @@ from typing import Any
 from eagle3.chat.chat_template import load_chat_template
 from eagle3.chat.serving import Served
 from eagle3.chat.token_sequence import TokenSequence
+from eagle3.checks.run import check_target
 from eagle3.engine.generation import GenerationEngine, GenerationOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.stack import running_stack
@@ -69,6 +70,14 @@ def generate(
     identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
     source = _source(request, rules)
     warning = LengthWarning(rules, progress)
+    # Before there is a journal, which would hold on to the options that are to be mended.
+    if request.preflight:
+        check_target(
+            preparation.model,
+            progress,
+            tensor_parallel=request.tensor_parallel,
+            gpu_memory_utilization=request.gpu_memory_utilization,
+        )
     with DatasetWriter(preparation.out) as writer, contextlib.ExitStack() as opened:
         path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
         is_there = path.exists()

@@ -31,6 +31,7 @@ OPTIONS = {
     "--json": False,
     "--max-new-tokens": 64,
     "--model": None,
+    "--preflight": True,
     "--prompts": 16,
     "--reasoning": None,
     "--seed": 0,

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from eagle3.engine.serving import ServingOptions
 from eagle3.errors import EngineError, InputError
 from eagle3.evaluation import evaluate as evaluation
+from eagle3.evaluation import served
 from eagle3.evaluation.evaluate import evaluate
 from eagle3.evaluation.own import OwnBackend
 from eagle3.evaluation.report import Divergence, EvaluationReport
@@ -213,3 +215,21 @@ def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest)
     with pytest.raises(InputError, match="does not speculate on a CPU"):
         evaluate(replace(request_, backend="vllm"), Progress())
     assert evaluation.runs_on_cpu()
+
+
+def test_a_load_that_would_fail_is_not_begun(
+    request_: EvaluationRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def start(options: ServingOptions) -> None:
+        raise EngineError(f"started with {options.tensor_parallel} ranks")
+
+    monkeypatch.setattr(served, "Server", start)
+    monkeypatch.setattr(evaluation, "runs_on_cpu", lambda: False)
+    request = replace(request_, tensor_parallel=3)
+    with pytest.raises(InputError, match=r"the first parallel; mend them, or .* --no-preflight"):
+        evaluate(request, Progress())
+    assert "cannot be divided among 3 ranks; give another --tp" in capsys.readouterr().err
+    with pytest.raises(EngineError, match="started with 3 ranks"):
+        evaluate(replace(request, preflight=False), Progress())

@@ -192,6 +192,20 @@ def test_nothing_is_started_where_nothing_can_be_written(tmp_path: Path) -> None
         generate(make_request(tmp_path, tmp_path / "none", out="o"), Progress(), engine)
 
 
+def test_a_load_that_would_fail_is_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = make_request(tmp_path, write_questions(tmp_path / "d.jsonl", 3), tensor_parallel=3)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"the first parallel; mend them, or .* --no-preflight"):
+        generate(request, Progress(), lambda options: pytest.fail("the target was started"))
+    assert "cannot be divided among 3 ranks; give another --tp" in capsys.readouterr().err
+    # Nor is there a journal, which would not take another --tp.
+    assert sorted(tmp_path.iterdir()) == before
+    engine = FakeGenerator(speech_of(request.preparation.model, *ANSWERS))
+    generate(replace(request, preflight=False), Progress(), engine)
+
+
 def test_the_root_is_a_folder_that_is_there(tmp_path: Path) -> None:
     request = make_request(tmp_path, write_questions(tmp_path / "d.jsonl", 3))
     preparation = replace(request.preparation, out=Path("/"))
