@@ -123,6 +123,15 @@ def model_folder(name: str) -> Path:
     return folder
 
 
+def shipped_models() -> list[Path]:
+    """The checkpoints that came with this command; none where it was started without them."""
+    found = []
+    for path in _SHIPPED_MODELS.values():
+        with contextlib.suppress(InputError):
+            found.append(shipped_path(path))
+    return found
+
+
 def data_path(name: str) -> Path:
     """The data that `--data` names: what is shipped, or a file or folder of the user's."""
     if name not in _SHIPPED_DATA:

@@ -116,6 +116,12 @@ def _parse_beside(
     help="Take only so many prompts of the data.",
 )
 @click.option(
+    "--reasoning",
+    type=click.Choice(["keep", "drop"]),
+    show_default="drop; of a dataset as it was prepared",
+    help="Whether the questions of a file ask the target to think before it answers.",
+)
+@click.option(
     "--max-new-tokens",
     type=click.IntRange(min=2),
     default=64,
@@ -169,6 +175,11 @@ def _parse_beside(
     "--trust-remote-code",
     is_flag=True,
     help="Run the Python code that the target's folder brings (Kimi-K2.5); read it before.",
+)
+@click.option(
+    "--preflight/--no-preflight",
+    default=True,
+    help="Stop before vLLM loads the target, where that would fail.",
 )
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON, not a table.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the target's log and stack traces.")

@@ -47,6 +47,7 @@ _GENERATION = (
     "on_degenerate",
     "tensor_parallel",
     "gpu_memory_utilization",
+    "preflight",
     "verbose",
 )
 _HELP = """Prepare conversations for extraction.
@@ -155,6 +156,11 @@ Exit codes:
     type=click.FloatRange(min=0, max=1, min_open=True),
     default=0.8,
     help="Share of each GPU's memory for it (no effect on a CPU).",
+)
+@click.option(
+    "--preflight/--no-preflight",
+    default=True,
+    help="Stop before a target that generates is loaded, where that would fail.",
 )
 @click.option(
     "--long",

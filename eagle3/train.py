@@ -100,7 +100,7 @@ def train(
                 result = _describe_needs(plan, processes, as_json=as_json)
             else:
                 report = train_draft(plan, processes, progress)
-                result = report and (_as_json(report) if as_json else _as_table(report))
+                result = report and (_as_json(report) if as_json else _as_table(report, plan))
             first = processes.is_first
     if first:
         click.echo(result)
@@ -218,7 +218,8 @@ def _as_json(report: "TrainReport") -> str:
     return json.dumps(fields)
 
 
-def _as_table(report: "TrainReport") -> str:
+def _as_table(report: "TrainReport", plan: "TrainingPlan") -> str:
+    from eagle3.extraction.options import options_of_target
     from eagle3.training.train import summary
 
     rows = {
@@ -231,9 +232,11 @@ def _as_table(report: "TrainReport") -> str:
     made = f"{table}\n\n{summary(report)}"
     if report.draft is None:
         return made
+    options = ["--draft", str(report.draft)]
+    options += options_of_target(plan.training.store.manifest.command)
     return (
         f"{made}\nnext: what a running target accepts of it\n"
-        f"  {next_command('//eagle3:evaluate', '--draft', str(report.draft))}"
+        f"  {next_command('//eagle3:evaluate', *options)}"
     )
 
 

@@ -70,7 +70,7 @@ def read_machine() -> Machine:
     except nvml.NVMLError as error:
         raise InputError(
             f"the GPU driver does not tell what the checks look at ({error}); see nvidia-smi, or "
-            "extract with --no-preflight"
+            "give --no-preflight"
         ) from error
     finally:
         nvml.nvmlShutdown()

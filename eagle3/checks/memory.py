@@ -15,7 +15,10 @@ _PROCESS_BYTES = 1_200_000_000
 
 
 def check_memory(situation: Situation) -> Iterator[Finding]:
-    """The memory of each GPU and that of the host; on the CPU stack all is in the host's."""
+    """The memory of each GPU and that of the host; on the CPU stack all is in the host's.
+
+    A request without a ring is of no extraction, and has no options to lower.
+    """
     request, machine = situation.request, situation.machine
     ranks = request.tensor_parallel
     weights = ceil(situation.checkpoint.loaded / ranks)
@@ -25,13 +28,16 @@ def check_memory(situation: Situation) -> Iterator[Finding]:
         f"{readable_size(step)} for a step"
     )
     needed = weights + cache + step + _PROCESS_BYTES
-    ring = f"{readable_size(request.ring_bytes)} of ring"
+    extracts = request.ring_bytes > 0
+    ring = f"{readable_size(request.ring_bytes)} of ring" if extracts else "no ring"
     if machine.device == "cpu":
         yield _compare(
             f"{ranks} ranks with {parts}, {ring} each" if ranks > 1 else f"{parts}, {ring}",
             ranks * (needed + request.ring_bytes),
             machine.available,
-            "free memory, lower --max-tokens-per-step or --ring-size, or take a machine with more",
+            "free memory, "
+            + ("lower --max-tokens-per-step or --ring-size, " if extracts else "")
+            + "or take a machine with more",
             # Cache and ring take what they are filled with, which may be less.
             at_least=ranks * (weights + step + _PROCESS_BYTES),
         )
@@ -40,7 +46,7 @@ def check_memory(situation: Situation) -> Iterator[Finding]:
         f"host: {ranks} ranks with {ring} each" if ranks > 1 else f"host: {ring}",
         ranks * (request.ring_bytes + _PROCESS_BYTES),
         machine.available,
-        "free memory, lower --ring-size, or take a machine with more",
+        f"free memory, {'lower --ring-size, ' if extracts else ''}or take a machine with more",
     )
     if not machine.gpus:
         return
@@ -60,8 +66,8 @@ def check_memory(situation: Situation) -> Iterator[Finding]:
         f"each GPU: {parts}",
         needed,
         budget,
-        f"raise --tp above {ranks} or --gpu-memory-utilization above {share:g}, or lower "
-        "--max-tokens-per-step",
+        f"raise --tp above {ranks} or --gpu-memory-utilization above {share:g}"
+        + (", or lower --max-tokens-per-step" if extracts else ""),
     )
 
 

@@ -1,6 +1,7 @@
 """All checks, in the order of what must be right first."""
 
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 from eagle3.checks.decoder import check_decoder
 from eagle3.checks.devices import check_devices
@@ -18,10 +19,12 @@ from eagle3.checks.situation import Situation
 from eagle3.checks.supervision import check_supervision
 from eagle3.checks.tokenizer import check_tokenizer
 from eagle3.checks.weights import check_weights
+from eagle3.engine.options import default_tokens_per_step
 from eagle3.errors import Eagle3Error, InputError
 from eagle3.extraction.plan import ExtractionPlan
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.progress import Progress
+from eagle3.store.part import Part
 
 _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
     "devices": check_devices,
@@ -40,6 +43,16 @@ _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
 }
 # These take time, and there is no plan where they would fail.
 _SHOWN_BY_THE_PLAN = {"tokenizer", "disk"}
+# What bears on a target whatever it is loaded for.
+_OF_THE_TARGET = {
+    "devices",
+    "kernels",
+    "weights",
+    "decoder",
+    "quantization",
+    "parallel",
+    "memory",
+}
 
 
 def run_checks(situation: Situation, *, without: Collection[str] = ()) -> Iterator[Finding]:
@@ -72,8 +85,49 @@ def check_before_the_load(
     request: ExtractionRequest, plan: ExtractionPlan, progress: Progress
 ) -> None:
     """Says what is not as it should be. Raises InputError where something will not work."""
-    situation = Situation(request, read_machine(), plan)
-    findings = list(run_checks(situation, without=_SHOWN_BY_THE_PLAN))
+    _tell(Situation(request, read_machine(), plan), _SHOWN_BY_THE_PLAN, progress)
+
+
+def check_target(
+    model: Path,
+    progress: Progress,
+    *,
+    tensor_parallel: int = 1,
+    gpu_memory_utilization: float = 0.8,
+    without: Collection[str] = (),
+) -> None:
+    """The same before a target is loaded for something else than its states, `without` some checks.
+
+    What they look at is an extraction that is never run, and has no ring: cache and step that it
+    would need are an estimate of what other ends do.
+    """
+    request = ExtractionRequest(
+        model=model,
+        data=model,
+        out=model,
+        layers=None,
+        layer_convention="after-layer",
+        tensor_parallel=tensor_parallel,
+        max_model_len=None,
+        max_tokens_per_step=default_tokens_per_step(),
+        gpu_memory_utilization=gpu_memory_utilization,
+        limit=None,
+        truncate=False,
+        seed=0,
+        trust_remote_code=False,
+        verbose=False,
+        part=Part(),
+        shard_bytes=0,
+        on_bad="fail",
+        command="",
+        ring_bytes=0,
+    )
+    left_out = (_CHECKS.keys() - _OF_THE_TARGET) | set(without)
+    _tell(Situation(request, read_machine()), left_out, progress)
+
+
+def _tell(situation: Situation, without: Collection[str], progress: Progress) -> None:
+    findings = list(run_checks(situation, without=without))
     for finding in findings:
         if finding.verdict != "ok":
             progress.say(f"preflight: {finding.verdict}: {finding}")

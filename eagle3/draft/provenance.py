@@ -10,7 +10,8 @@ from typing import Any
 
 import eagle3_stack  # written into site-packages by the build
 
-from eagle3.store.manifest import MANIFEST, Manifest
+from eagle3.store.manifest import MANIFEST
+from eagle3.store.reader import StoreReader
 
 PROVENANCE = "provenance.json"
 # However a command is started: Bazel's runfiles are links into the checkout.
@@ -29,8 +30,12 @@ class StatesOrigin:
     stack_digest: str
 
     @classmethod
-    def of(cls, folder: Path, manifest: Manifest) -> "StatesOrigin":
-        """The origin that `manifest`, read from the store in `folder`, tells."""
+    def of(cls, store: StoreReader) -> "StatesOrigin":
+        """The origin that the manifest of `store` tells."""
+        # A store of parts alone has its manifest in each of them.
+        folders = [store.folder, *(store.folder / part for part in store.parts)]
+        folder = next(folder for folder in folders if (folder / MANIFEST).exists())
+        manifest = store.manifest
         return cls(
             manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
             dataset_sha256=manifest.dataset.sha256,
@@ -59,6 +64,18 @@ class Provenance:
     def to_json(self) -> str:
         fields = asdict(self) | {"target": str(self.target)}
         return json.dumps(fields, indent=2) + "\n"
+
+
+def target_digests(folder: Path) -> tuple[str, str]:
+    """Digests of the target, of configuration and weights, that the draft in `folder` learnt from.
+
+    They are empty for a draft that was not trained, and where its provenance is lost.
+    """
+    try:
+        states = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))["states"]
+        return states[0]["target_config_sha256"], states[0]["target_weights_sha256"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "", ""
 
 
 def running_commit() -> str | None:

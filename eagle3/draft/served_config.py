@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.draft.config import DraftConfig
+from eagle3.draft.provenance import target_digests
 from eagle3.errors import InputError
+from eagle3.extraction.target import find_target
+from eagle3.store.manifest import TargetIdentity
 
 CONFIG = "config.json"
 DTYPE = "bfloat16"
@@ -139,15 +142,17 @@ def read_config(folder: Path) -> DraftConfig:
 def target_of(folder: Path) -> Path:
     """The folder of the target that the draft in `folder` was made for.
 
-    Raises InputError where the draft names none, or the folder is gone.
+    A shipped model is found again wherever the draft was trained. Raises InputError where the
+    draft names none, or the folder is gone.
     """
     path = folder / CONFIG
     try:
-        target = Path(_read_json(path)["speculators_config"]["verifier"]["name_or_path"])
+        named = Path(_read_json(path)["speculators_config"]["verifier"]["name_or_path"])
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} names no target; give its folder with --model") from error
-    if not target.is_dir():
-        raise InputError(f"the draft's target {target} is gone; give its folder with --model")
+    target = find_target(TargetIdentity(str(named), *target_digests(folder)))
+    if target is None:
+        raise InputError(f"the draft's target {named} is gone; give its folder with --model")
     return target
 
 

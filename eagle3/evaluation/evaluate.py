@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eagle3.checks.run import check_target
 from eagle3.draft.config import DraftConfig
 from eagle3.draft.export import export_draft, load_draft
 from eagle3.draft.provenance import Provenance
@@ -42,6 +43,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         request.limit,
         longest,
         seed=request.seed,
+        thinking=request.reasoning == "keep",
         trust_remote_code=request.trust_remote_code,
     )
     progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
@@ -62,6 +64,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         backend=backend.name,
         device=backend.device,
         prompts=len(prompts.prompts),
+        reasoning=None if request.data.is_dir() else request.reasoning or "drop",
         speculative_tokens=request.speculative_tokens,
         greedy=greedy.result,
         sampled=sampled[0].result if sampled else None,
@@ -125,6 +128,11 @@ def _speeds(run: Run) -> str:
 
 def _check(request: EvaluationRequest) -> tuple[Path, DraftConfig]:
     """The target's folder and the draft's configuration, once they fit each other."""
+    if request.reasoning is not None and request.data.is_dir():
+        raise InputError(
+            f"the questions of {request.data} are asked as they were prepared: leave --reasoning "
+            "out, or prepare others"
+        )
     config = read_config(request.draft)
     model = request.model or target_of(request.draft)
     target = read_architecture(model)
@@ -152,6 +160,13 @@ def _backend(
         raise InputError(
             "vLLM does not speculate on a CPU: run with --config=cuda128 on a GPU, or take "
             "--backend own"
+        )
+    if request.preflight:
+        check_target(
+            model,
+            progress,
+            tensor_parallel=request.tensor_parallel,
+            gpu_memory_utilization=request.gpu_memory_utilization,
         )
     return ServedBackend(request, model, prompts, progress)
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from eagle3.chat.chat_template import ChatTemplate, load_chat_template
+from eagle3.chat.chat_template import load_chat_template
 from eagle3.chat.conversation import Conversation
 from eagle3.chat.formats import detect_format, parse_questions
 from eagle3.chat.jsonl import read_jsonl
+from eagle3.chat.serving import Served
 from eagle3.chat.token_sequence import TokenSequence, parse_token_sequence
 from eagle3.errors import InputError
 from eagle3.preparation.dataset import read_description_for
@@ -50,19 +51,22 @@ def read_prompts(
     longest: int,
     *,
     seed: int = 0,
+    thinking: bool = False,
     trust_remote_code: bool = False,
 ) -> PromptSet:
     """At most `limit` prompts of `data`: a JSONL file, or a folder that a preparation wrote.
 
-    The first ones of a file, in the target's own chat template; of a folder those that `seed`
-    draws. Raises InputError for a line that cannot be a prompt, for a prompt of more than `longest`
-    tokens, and for a folder that was prepared for another tokenizer.
+    The first ones of a file, in the target's own chat template, which ask to think only with
+    `thinking`; of a folder those that `seed` draws. Raises InputError for a line that cannot be a
+    prompt, for a prompt of more than `longest` tokens, and for a folder that was prepared for
+    another tokenizer.
     """
     template = load_chat_template(model, trust_remote_code=trust_remote_code)
     if data.is_dir():
         prompts, origin = _draw(data, model, limit, seed)
     else:
-        prompts, origin = tuple(_read(data, template, limit)), f"the first of {data.name}"
+        prompts = tuple(_read(data, Served(template, thinking), limit))
+        origin = f"the first of {data.name}" + (", asking to think" if thinking else "")
     if not prompts:
         raise InputError(f"no prompts in {data}; give held-out conversations with --data")
     for prompt in prompts:
@@ -93,22 +97,24 @@ def _draw(folder: Path, model: Path, limit: int, seed: int) -> tuple[tuple[Promp
     return prompts, origin
 
 
-def _read(path: Path, template: ChatTemplate, limit: int) -> Iterator[Prompt]:
+def _read(path: Path, served: Served, limit: int) -> Iterator[Prompt]:
     for record in read_jsonl(path, limit):
         form = detect_format(record)
         if form == "tokens":
             tokens = _before_answer(parse_token_sequence(record))
         else:
-            tokens = _render(parse_questions(record, form), template)
+            tokens = _render(parse_questions(record, form), served)
         yield Prompt(record.place, str(record.fields.get(KIND) or ONE_KIND), tokens)
 
 
-def _render(conversation: Conversation, template: ChatTemplate) -> tuple[int, ...]:
+def _render(conversation: Conversation, served: Served) -> tuple[int, ...]:
     messages = conversation.messages
     if messages[-1].role == "assistant":
         messages = messages[:-1]
-    text = template.text(messages, conversation.tools, open_answer=True)
-    return tuple(template.encode(text))
+    try:
+        return tuple(served.whole(messages, conversation.tools, question=False))
+    except InputError as error:
+        raise InputError(f"{conversation.place}: {error}; remove the line") from error
 
 
 def _before_answer(sequence: TokenSequence) -> tuple[int, ...]:

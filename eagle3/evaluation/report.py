@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eagle3.evaluation.acceptance import Acceptance
+from eagle3.preparation.request import ReasoningPolicy
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class EvaluationReport:
     up to which two tokens are equal to the arithmetic used. `identical` is the share of the draft's
     greedy outputs that are token for token what the target alone gave one prompt at a time, by the
     number of prompts at once; `identical_alone` is the same of the target alone, whose arithmetic
-    may differ by batch.
+    may differ by batch. `reasoning` says whether the questions asked the target to think, None
+    where they came ready.
     """
 
     backend: str
@@ -52,6 +54,7 @@ class EvaluationReport:
     temperature: float
     floors: Mapping[str, Result]
     alone_tokens_per_s: Mapping[int, float]
+    reasoning: ReasoningPolicy | None = None
     beside: Mapping[str, Result] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     identical: Mapping[int, float] = field(default_factory=dict)

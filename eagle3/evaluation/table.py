@@ -39,6 +39,7 @@ def as_json(report: EvaluationReport) -> dict[str, Any]:
         "identical_alone": _shares(report.identical_alone),
         "steps": greedy.count,
         "prompts": report.prompts,
+        "reasoning": report.reasoning,
         "speculative_tokens": report.speculative_tokens,
         "backend": report.backend,
         "device": report.device,
@@ -71,8 +72,8 @@ def as_table(report: EvaluationReport) -> str:
     rows += [(f"floor: {name}", floor.total) for name, floor in report.floors.items()]
     rows += [(f"beside: {name}", other.total) for name, other in report.beside.items()]
     lines = [
-        f"{report.prompts} prompts, chains of {report.speculative_tokens}, backend "
-        f"{report.backend} on {report.device}",
+        f"{report.prompts} prompts{', which ask to think' if report.reasoning == 'keep' else ''}, "
+        f"chains of {report.speculative_tokens}, backend {report.backend} on {report.device}",
         "",
         header,
         *(_row(name, a.joint, a) for name, a in rows),

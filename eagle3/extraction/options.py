@@ -1,5 +1,6 @@
 """The options of the commands that have to do with an extraction, and what they make."""
 
+import argparse
 import os
 import re
 import shlex
@@ -37,6 +38,16 @@ def make_request(
         command=shlex.join([name, *sys.argv[1:]]),
         **options,
     )
+
+
+def options_of_target(command: str) -> list[str]:
+    """Of an extraction's command line, as a manifest has it, what any run of the target needs."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--tp")
+    parser.add_argument("--trust-remote-code", action="store_true")
+    given, _ = parser.parse_known_args(shlex.split(command))
+    options = ["--tp", given.tp] if given.tp else []
+    return [*options, "--trust-remote-code"] if given.trust_remote_code else options
 
 
 def parse_layers(

@@ -1,8 +1,9 @@
-"""The identity of a target, from the files in its folder."""
+"""The identity of a target, from the files in its folder, and the folder of an identity."""
 
 import hashlib
 from pathlib import Path
 
+from eagle3.command import shipped_models
 from eagle3.errors import InputError
 from eagle3.store.manifest import TargetIdentity
 
@@ -23,6 +24,17 @@ def identify_target(model: Path) -> TargetIdentity:
         )
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def find_target(target: TargetIdentity) -> Path | None:
+    """Where the target lies: at its `path` or, gone from there, the shipped model that it is.
+
+    The path of a shipped model is of one installation, and states and drafts are carried to others.
+    """
+    path = Path(target.path)
+    if (path / "config.json").is_file():
+        return path
+    return next((model for model in shipped_models() if identify_target(model) == target), None)
 
 
 def _digest_weights(model: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from eagle3.chat.chat_template import load_chat_template
 from eagle3.chat.serving import Served
 from eagle3.chat.token_sequence import TokenSequence
+from eagle3.checks.run import check_target
 from eagle3.engine.generation import GenerationEngine, GenerationOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.stack import running_stack
@@ -17,6 +18,7 @@ from eagle3.extraction.target import identify_target
 from eagle3.generation.dialogue import DialogueRules, Finished
 from eagle3.generation.hold import Generator, Row, hold
 from eagle3.generation.journal import Journal
+from eagle3.generation.length_warning import LengthWarning
 from eagle3.generation.regenerate import AskedRows
 from eagle3.generation.request import GenerationRequest
 from eagle3.generation.sampling import read_sampling
@@ -67,6 +69,15 @@ def generate(
     progress.say(f"sampling: {said}, at most {request.max_tokens:,} tokens an answer")
     identity = _identity(request, target, asdict(sampling), dated="strftime_now" in template.source)
     source = _source(request, rules)
+    warning = LengthWarning(rules, progress)
+    # Before there is a journal, which would hold on to the options that are to be mended.
+    if request.preflight:
+        check_target(
+            preparation.model,
+            progress,
+            tensor_parallel=request.tensor_parallel,
+            gpu_memory_utilization=request.gpu_memory_utilization,
+        )
     with DatasetWriter(preparation.out) as writer, contextlib.ExitStack() as opened:
         path = preparation.out.with_name(f".{preparation.out.name}.generated.jsonl")
         is_there = path.exists()
@@ -87,13 +98,14 @@ def generate(
             with progress.waiting("starting the target"):
                 engine = start(options)
             with engine as running:
-                _collect(source, running, journal, collector, preparation.history)
+                _collect(source, running, journal, collector, preparation.history, warning)
         except (Eagle3Error, KeyboardInterrupt):
             progress.say(
                 f"journal: {len(journal):,} conversations are safe in {path}; the same command "
                 "goes on from there"
             )
             raise
+        warning.say(collector.statistics, "")
         report = collector.commit(source.name, identity)
         journal.remove()
     return report
@@ -113,6 +125,7 @@ def _collect(
     journal: Journal,
     collector: Collector,
     history: HistoryPolicy,
+    warning: LengthWarning,
 ) -> None:
     """Holds the dialogues of `source` and gives what comes of them to `collector`."""
     tokens = 0
@@ -132,6 +145,7 @@ def _collect(
                 outcomes.append(outcome)
                 samples.add_row(sequences)
             collector.take(TokenizedChunk(outcomes, samples.table(), source.done))
+            warning.look(collector.statistics)
     collector.statistics.rows_read = source.rows_read
 
 

@@ -12,7 +12,8 @@ class GenerationRequest:
     """How the target makes the conversations of `preparation`; lengths are in tokens.
 
     With `conversations` it writes so many itself, questions too, of `turns` answers each at most,
-    and stops earlier where they hold `tokens`; None: it answers those of the data.
+    and stops earlier where they hold `tokens`; None: it answers those of the data. `preflight`: the
+    checks before the load decide whether there is one.
     """
 
     preparation: PreparationRequest
@@ -24,4 +25,5 @@ class GenerationRequest:
     turns: int = 1
     tensor_parallel: int = 1
     gpu_memory_utilization: float = 0.8
+    preflight: bool = True
     verbose: bool = False

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from eagle3.draft.served_config import config_json
 from eagle3.draft.vocabulary import VocabularyMap, choose_vocabulary, coverage
 from eagle3.engine.architecture import read_architecture
 from eagle3.errors import InputError
-from eagle3.extraction.target import identify_target
+from eagle3.extraction.target import find_target, identify_target
 from eagle3.preparation.dataset import VOCABULARY, read_description
 from eagle3.preparation.vocabulary import read_frequencies
 from eagle3.store.reader import StoreReader
@@ -155,10 +155,11 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
 def _target_folder(store: StoreReader, model: Path | None) -> Path:
     """The target's folder, if it is the one that the states are of."""
     target = store.manifest.target
-    folder = model or Path(target.path)
-    if not (folder / "config.json").is_file():
+    path = str(model or target.path)
+    folder = find_target(replace(target, path=path))
+    if folder is None:
         raise InputError(
-            f"the target of the states in {store.folder} is gone from {folder}; say where it is "
+            f"the target of the states in {store.folder} is gone from {path}; say where it is "
             "with --model"
         )
     if identify_target(folder) != target:

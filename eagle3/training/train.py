@@ -16,8 +16,6 @@ from eagle3.draft.target_weights import TargetWeights, read_target_weights
 from eagle3.errors import InputError, StoreError
 from eagle3.progress import Progress
 from eagle3.store.durable import locked, sync_folder, write_file
-from eagle3.store.manifest import MANIFEST
-from eagle3.store.reader import StoreReader
 from eagle3.training.checkpoint import (
     RunState,
     best_checkpoint,
@@ -244,14 +242,8 @@ def _provenance(plan: TrainingPlan, report: TrainReport, commit: str | None) -> 
         "step": report.step,
         "simulated_acceptance_length": report.after,
     }
-    return Provenance(plan.model, [_origin(plan.training.store)], training, commit=commit)
-
-
-def _origin(store: StoreReader) -> StatesOrigin:
-    # A store of parts alone has its manifest in each of them.
-    folders = [store.folder, *(store.folder / part for part in store.parts)]
-    folder = next(folder for folder in folders if (folder / MANIFEST).exists())
-    return StatesOrigin.of(folder, store.manifest)
+    states = [StatesOrigin.of(plan.training.store)]
+    return Provenance(plan.model, states, training, commit=commit)
 
 
 def _mean(records: list[dict[str, Any]], key: str) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from eagle3.draft.export import export_draft
 from eagle3.draft.model import DraftModel
-from eagle3.draft.provenance import Provenance
+from eagle3.draft.provenance import Provenance, StatesOrigin
 from eagle3.engine.peer_draft import peer_version
 from eagle3.engine.peer_training import PeerRecipe, train_peer
 from eagle3.errors import InputError, StoreError
@@ -95,7 +95,8 @@ def train_peer_draft(request: PeerRun, device: torch.device) -> PeerRunReport:
     ours = draft.state_dict()
     draft.load_state_dict({name: trained.weights[name] for name in ours})
     training = {"speculators": version, "steps": plan.steps, "run": str(request.run)}
-    export_draft(draft, request.out / DRAFT, Provenance(plan.model, training=training))
+    states = [StatesOrigin.of(plan.training.store)]
+    export_draft(draft, request.out / DRAFT, Provenance(plan.model, states, training))
     return PeerRunReport(
         version=version,
         draft=request.out / DRAFT,

@@ -52,6 +52,8 @@ def test_it_trains_as_many_steps_and_is_exported(request_: PeerRun) -> None:
     assert not torch.equal(theirs.lm_head.weight, ours.lm_head.weight)
     provenance = json.loads((report.draft / PROVENANCE).read_text())
     assert provenance["training"]["speculators"] == "0.3.0"
+    trained_by_us = json.loads((request_.run / "draft" / PROVENANCE).read_text())
+    assert provenance["states"] == trained_by_us["states"]
     assert [path.name for path in request_.out.parent.iterdir() if "peer" in path.name] == ["peer"]
 
 

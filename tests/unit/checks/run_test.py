@@ -9,7 +9,7 @@ import pytest
 import eagle3.checks.run
 from eagle3.checks.finding import Finding
 from eagle3.checks.machine import Machine
-from eagle3.checks.run import check_before_the_load, run_checks
+from eagle3.checks.run import check_before_the_load, check_target, run_checks
 from eagle3.checks.situation import Situation
 from eagle3.errors import InputError
 from eagle3.extraction.plan import plan_extraction
@@ -121,3 +121,38 @@ def test_an_old_driver_stops_it(
     with pytest.raises(InputError, match="would stop the target, the first kernels"):
         before_the_load(monkeypatch, request_, server(H200, driver_cuda=(12, 8)))
     assert "PTX 8.8, which the driver 570.86 (CUDA 12.8) does not know" in capsys.readouterr().err
+
+
+def test_a_target_is_checked_without_data(
+    request_: ExtractionRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(eagle3.checks.run, "read_machine", lambda: LAPTOP)
+    check_target(request_.model, Progress())
+    assert capsys.readouterr().err == "preflight: 6 ok, 0 to look at\n"
+    with pytest.raises(InputError, match="1 of 6 findings would stop the target, the first paral"):
+        check_target(request_.model, Progress(), tensor_parallel=3)
+    capsys.readouterr()
+    check_target(request_.model, Progress(), tensor_parallel=3, without={"parallel", "devices"})
+    assert capsys.readouterr().err == "preflight: 4 ok, 0 to look at\n"
+    monkeypatch.setattr(
+        eagle3.checks.run, "read_machine", lambda: dataclasses.replace(LAPTOP, available=GB)
+    )
+    with pytest.raises(InputError, match="would stop the target, the first memory"):
+        check_target(request_.model, Progress())
+    # What only an extraction could lower is not named.
+    assert "can be had; free memory, or take a machine with more\n" in capsys.readouterr().err
+
+
+def test_memory_that_a_gpu_lacks_is_told_without_the_options_of_an_extraction(
+    request_: ExtractionRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = dataclasses.replace(H200, memory=GB, free=GB)
+    monkeypatch.setattr(eagle3.checks.run, "read_machine", lambda: server(small))
+    with pytest.raises(InputError, match="the first memory"):
+        check_target(request_.model, Progress(), gpu_memory_utilization=0.9)
+    told = capsys.readouterr().err
+    assert "; raise --tp above 1 or --gpu-memory-utilization above 0.9\n" in told

@@ -15,6 +15,7 @@ from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
 from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin, running_commit
 from eagle3.draft.served_config import CONFIG, target_of
 from eagle3.errors import InputError, StoreError
+from eagle3.extraction.target import identify_target
 from tests.unit.draft.drafts import (
     DRAFT_VOCAB_SIZE,
     NUM_LAYERS,
@@ -22,6 +23,8 @@ from tests.unit.draft.drafts import (
     make_draft,
     make_target_config,
 )
+
+SMOLLM2 = "third_party/models/smollm2"
 
 
 @pytest.fixture
@@ -245,6 +248,29 @@ def test_a_target_that_is_gone_is_told(target: Path, tmp_path: Path) -> None:
     config = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps(config | {"speculators_config": None}))
     with pytest.raises(InputError, match="names no target; give its folder with --model"):
+        target_of(folder)
+
+
+def test_a_draft_finds_the_shipped_target_of_another_installation(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shipped = tmp_path / "draft", tmp_path / "here/eagle3_training" / SMOLLM2
+    (target / "model.safetensors").write_bytes(b"weights")
+    identity = identify_target(target)
+    digests = identity.config_sha256, identity.weights_sha256
+    states = StatesOrigin("manifest", "dataset", *digests, "stack of the states")
+    export_draft(make_draft(target), folder, Provenance(target, (states,)))
+    # Its path is that of an image, say, and this is another machine.
+    shipped.parent.mkdir(parents=True)
+    target.rename(shipped)
+    monkeypatch.delenv("RUNFILES_MANIFEST_FILE", raising=False)
+    monkeypatch.setenv("RUNFILES_DIR", str(tmp_path / "here"))
+    assert target_of(folder) == shipped
+    (shipped / "model.safetensors").write_bytes(b"a model that was trained further")
+    with pytest.raises(InputError, match=f"{target} is gone; give its folder with --model"):
+        target_of(folder)
+    (folder / PROVENANCE).unlink()
+    with pytest.raises(InputError, match="target is gone"):
         target_of(folder)
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from eagle3.engine import command_line
+from eagle3.engine import command_line, environment
 from eagle3.engine.command_line import serve_arguments
 from eagle3.errors import InputError
 from eagle3.serve import serve
@@ -42,6 +42,24 @@ def test_the_drafts_own_target_is_served(draft: Path, monkeypatch: pytest.Monkey
     options = ["--draft", str(draft), "--speculative-tokens", "2", "--", "--port", "8000"]
     CliRunner().invoke(serve, options, catch_exceptions=False, standalone_mode=False)
     assert served == [draft.parent / "target", draft, 2, ("--port", "8000")]
+
+
+def test_a_load_that_would_fail_is_not_begun(
+    draft: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[object] = []
+    monkeypatch.setattr(command_line, "serve", lambda *given: served.append(given))
+    monkeypatch.setattr(environment, "runs_on_cpu", lambda: False)
+    options = ["--draft", str(draft), "--", "--tensor-parallel-size", "3"]
+    with pytest.raises(SystemExit) as ended:
+        serve.main(options)
+    assert ended.value.code == InputError.exit_code
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("the first weights; mend them, or start all the same with --no-preflight")
+    assert served == []
+    with pytest.raises(SystemExit):
+        serve.main(["--no-preflight", *options])
+    assert served == [(draft.parent / "target", draft, 5, ("--tensor-parallel-size", "3"))]
 
 
 def test_vllm_is_started_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,8 @@ def test_the_own_backend_answers_those_of_its_seed(
 ) -> None:
     figures = as_json(evaluate(replace(request_, seed=4), Progress()))
     assert figures["prompts"] == 3
+    # They are asked as they were prepared, and not as this run was told to.
+    assert figures["reasoning"] is None
     assert figures["lossless"]
     told = "3 prompts: of the 40 train samples of dataset, those that a training with --seed 4"
     assert told in capfd.readouterr().err

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from eagle3.engine.serving import ServingOptions
 from eagle3.errors import EngineError, InputError
 from eagle3.evaluation import evaluate as evaluation
+from eagle3.evaluation import served
 from eagle3.evaluation.evaluate import evaluate
 from eagle3.evaluation.own import OwnBackend
 from eagle3.evaluation.report import Divergence, EvaluationReport
@@ -69,6 +71,18 @@ def test_the_report_has_every_figure(report: EvaluationReport) -> None:
     assert figures["floor_acceptance_length"] == pytest.approx(
         max(floor.total.length for floor in report.floors.values()), abs=1e-4
     )
+
+
+def test_whether_the_target_was_asked_to_think_is_told(
+    request_: EvaluationRequest, report: EvaluationReport, tmp_path: Path
+) -> None:
+    assert as_json(report)["reasoning"] == "drop"
+    assert as_table(report).startswith("2 prompts, chains of 3, ")
+    kept = evaluate(replace(request_, reasoning="keep"), Progress())
+    assert as_json(kept)["reasoning"] == "keep"
+    assert as_table(kept).startswith("2 prompts, which ask to think, chains of 3, ")
+    with pytest.raises(InputError, match="asked as they were prepared: leave --reasoning out"):
+        evaluate(replace(request_, data=tmp_path, reasoning="keep"), Progress())
 
 
 def test_a_draft_that_does_not_win_is_named(report: EvaluationReport) -> None:
@@ -201,3 +215,21 @@ def test_what_does_not_fit_is_refused(folder: Path, request_: EvaluationRequest)
     with pytest.raises(InputError, match="does not speculate on a CPU"):
         evaluate(replace(request_, backend="vllm"), Progress())
     assert evaluation.runs_on_cpu()
+
+
+def test_a_load_that_would_fail_is_not_begun(
+    request_: EvaluationRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def start(options: ServingOptions) -> None:
+        raise EngineError(f"started with {options.tensor_parallel} ranks")
+
+    monkeypatch.setattr(served, "Server", start)
+    monkeypatch.setattr(evaluation, "runs_on_cpu", lambda: False)
+    request = replace(request_, tensor_parallel=3)
+    with pytest.raises(InputError, match=r"the first parallel; mend them, or .* --no-preflight"):
+        evaluate(request, Progress())
+    assert "cannot be divided among 3 ranks; give another --tp" in capsys.readouterr().err
+    with pytest.raises(EngineError, match="started with 3 ranks"):
+        evaluate(replace(request, preflight=False), Progress())

@@ -8,7 +8,7 @@ import pytest
 
 from eagle3.errors import InputError
 from eagle3.evaluation.prompts import PromptSet, read_prompts
-from tests.unit.tiny_target import make_target
+from tests.unit.tiny_target import CHAT_TEMPLATE, make_target
 
 ASK = {"role": "user", "content": "ask"}
 TELL = {"role": "assistant", "content": "tell"}
@@ -19,10 +19,16 @@ def model(tmp_path: Path) -> Path:
     return make_target(tmp_path / "model")
 
 
-def read(model: Path, *rows: dict[str, Any], limit: int = 10, longest: int = 100) -> PromptSet:
+def read(
+    model: Path,
+    *rows: dict[str, Any],
+    limit: int = 10,
+    longest: int = 100,
+    thinking: bool = False,
+) -> PromptSet:
     data = model.parent / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return read_prompts(data, model, limit, longest)
+    return read_prompts(data, model, limit, longest, thinking=thinking)
 
 
 def text_of(model: Path, prompts: PromptSet) -> list[str]:
@@ -48,6 +54,27 @@ def test_a_question_without_an_answer_is_all_prompt(model: Path) -> None:
         "<|begin|>user\nask<|end|>\n<|begin|>assistant\ntell<|end|>\n"
         "<|begin|>user\nask<|end|>\n<|begin|>assistant\n",
     ]
+
+
+def test_a_target_that_can_think_is_asked_to_or_not_to(tmp_path: Path) -> None:
+    # As Qwen's: an empty block asks the target not to think.
+    opened = "'<|begin|>assistant\n' + ('' if enable_thinking else '<think></think>')"
+    thinks = CHAT_TEMPLATE.replace("'<|begin|>assistant\n'", opened)
+    model = make_target(tmp_path / "thinks", chat_template=thinks)
+    asked = "<|begin|>user\nask<|end|>\n<|begin|>assistant\n"
+    prompts = read(model, {"prompt": "ask"})
+    assert text_of(model, prompts) == [f"{asked}<think></think>"]
+    assert prompts.origin == "the first of data.jsonl"
+    prompts = read(model, {"prompt": "ask"}, thinking=True)
+    assert text_of(model, prompts) == [asked]
+    assert prompts.origin == "the first of data.jsonl, asking to think"
+
+
+def test_a_conversation_that_the_template_refuses_is_told(tmp_path: Path) -> None:
+    refuses = "{{ raise_exception('System role not supported') }}"
+    model = make_target(tmp_path / "refuses", chat_template=refuses)
+    with pytest.raises(InputError, match=r"data.jsonl:1: .*System role not supported.*; remove"):
+        read(model, {"prompt": "ask"})
 
 
 def test_ready_tokens_are_cut_before_the_last_answer(model: Path) -> None:

@@ -1,6 +1,7 @@
 """The target answers the questions of the data: every row is accounted for, nothing is mixed up."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,47 @@ def test_degenerate_answers_are_counted_and_set_aside(tmp_path: Path) -> None:
     assert "What is" in rejects[0]["row"]
 
 
+LONG = "It is not so easy to say " * 3
+
+
+def test_answers_that_are_mostly_too_long_are_told_early_and_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_questions(tmp_path / "d.jsonl", 300)
+    run(tmp_path, data, "It is {}.", LONG, LONG)
+    early, last = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert re.search(r"WARNING: \d+ of the first 128 answers had no end within --max-t", early)
+    helps = "--max-tokens 64 and --max-model-len 512, and were dropped: raise both, with another"
+    assert helps in early
+    assert re.search(r"WARNING: \d+ of the 300 answers", last)
+    assert last.endswith("--out; a target that thinks is asked not to with --reasoning drop")
+
+
+def test_answers_that_are_all_too_long_are_told_before_the_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_questions(tmp_path / "d.jsonl", 5)
+    with pytest.raises(InputError, match=r"no samples in d\.jsonl"):
+        run(tmp_path, data, LONG, reasoning="drop")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert "5 of the 5 answers" in line
+    assert "--reasoning" not in line
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [(("It is {}.", "x", LONG), {}), ((LONG,), {"on_degenerate": "keep"})],
+)
+def test_some_long_answers_or_ones_that_are_kept_are_no_cause_to_warn(
+    tmp_path: Path,
+    said: tuple[str, ...],
+    options: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(tmp_path, write_questions(tmp_path / "d.jsonl", 20), *said, **options)
+    assert "WARNING" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("history", "samples"), [("last", 1), ("split", 2)])
 def test_history_is_as_in_every_preparation(tmp_path: Path, history: str, samples: int) -> None:
     request = make_request(
@@ -148,6 +190,20 @@ def test_nothing_is_started_where_nothing_can_be_written(tmp_path: Path) -> None
     engine = FakeGenerator(lambda prompt, seed: [])
     with pytest.raises(InputError, match="no such file"):
         generate(make_request(tmp_path, tmp_path / "none", out="o"), Progress(), engine)
+
+
+def test_a_load_that_would_fail_is_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = make_request(tmp_path, write_questions(tmp_path / "d.jsonl", 3), tensor_parallel=3)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"the first parallel; mend them, or .* --no-preflight"):
+        generate(request, Progress(), lambda options: pytest.fail("the target was started"))
+    assert "cannot be divided among 3 ranks; give another --tp" in capsys.readouterr().err
+    # Nor is there a journal, which would not take another --tp.
+    assert sorted(tmp_path.iterdir()) == before
+    engine = FakeGenerator(speech_of(request.preparation.model, *ANSWERS))
+    generate(replace(request, preflight=False), Progress(), engine)
 
 
 def test_the_root_is_a_folder_that_is_there(tmp_path: Path) -> None:

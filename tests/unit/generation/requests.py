@@ -46,7 +46,7 @@ def make_request(
     return GenerationRequest(preparation, SamplingOptions(), **{**usual, **options})
 
 
-_PREPARATION = {"seed", "limit", "history", "show", "validation_share", "form"}
+_PREPARATION = {"seed", "limit", "history", "show", "validation_share", "form", "reasoning"}
 
 
 def speech_of(target: Path, *texts: str) -> Speech:

@@ -39,6 +39,7 @@ OPTIONS = {
     "--model": "smollm2",
     "--on-degenerate": "drop",
     "--out": "./eagle3-data",
+    "--preflight": True,
     "--reasoning": "keep",
     "--regenerate": False,
     "--seed": 0,

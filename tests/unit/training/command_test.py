@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from eagle3.evaluate import evaluate
 from eagle3.train import train
 from eagle3.training.checkpoint import newest_checkpoint
 from tests.unit.training.tiny_run import HIDDEN_SIZE, make_store, make_world
@@ -47,6 +49,25 @@ def test_the_last_lines_tell_what_it_is_worth_and_what_comes_next(desk: Path) ->
     assert lines[-3].startswith("simulated acceptance length on held-out samples: 1.")
     assert lines[-1] == f"  tools/bazel run //eagle3:evaluate -- --draft {desk}/eagle3-draft/draft"
     assert (desk / "eagle3-draft" / "draft" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("extracted", "options"),
+    [
+        ("extract --model /models/k --tp 8 --trust-remote-code", " --tp 8 --trust-remote-code"),
+        ("extract --tp=2 --data '/my data/--tp' --layers 2,4", " --tp 2"),
+        ("extract --shard 0/2 --prefetch", ""),
+    ],
+)
+def test_the_next_command_runs_the_target_as_it_was_extracted(
+    desk: Path, extracted: str, options: str
+) -> None:
+    manifest = desk / "store" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"command": extracted}))
+    *_, last = run(desk).stdout.splitlines()
+    assert last.endswith(f"//eagle3:evaluate -- --draft {desk}/eagle3-draft/draft{options}")
+    words = shlex.split(last.partition(" -- ")[2])
+    assert evaluate.make_context("evaluate", words).params["draft"].startswith(str(desk))
 
 
 def test_progress_tells_data_draft_and_steps(desk: Path) -> None:

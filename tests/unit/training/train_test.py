@@ -384,6 +384,20 @@ def test_a_target_elsewhere_is_taken(world: Path) -> None:
     assert plan.model == world / "moved"
 
 
+def test_the_shipped_target_of_another_installation_is_found(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = world / "here/eagle3_training/third_party/models/smollm2"
+    shipped.parent.mkdir(parents=True)
+    (world / "target").rename(shipped)
+    monkeypatch.delenv("RUNFILES_MANIFEST_FILE", raising=False)
+    monkeypatch.setenv("RUNFILES_DIR", str(world / "here"))
+    assert prepare_training(tiny_config(world), ALONE).model == shipped
+    # As a run writes it down that was given the model by name.
+    there = tiny_config(world, model=str(world / "target"))
+    assert prepare_training(there, ALONE).model == shipped
+
+
 def test_long_samples_are_split_or_refused(world: Path) -> None:
     plan = prepare_training(tiny_config(world, tokens_per_step=16), ALONE)
     assert max(plan.training.lengths) > plan.capacity
