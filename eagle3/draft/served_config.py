@@ -12,8 +12,8 @@ from typing import Any
 from eagle3.draft.config import DraftConfig
 from eagle3.draft.provenance import target_digests
 from eagle3.errors import InputError
-from eagle3.extraction.target import find_target
 from eagle3.store.manifest import TargetIdentity
+from eagle3.target import find_target
 
 CONFIG = "config.json"
 DTYPE = "bfloat16"

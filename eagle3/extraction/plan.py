@@ -10,12 +10,12 @@ from eagle3.extraction.disk import DiskPlan, plan_disk
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.samples import PlannedSamples, read_samples
 from eagle3.extraction.stack import running_stack
-from eagle3.extraction.target import identify_target
 from eagle3.preparation.target import tokenizer_digest
 from eagle3.store.manifest import DatasetIdentity, Manifest
 from eagle3.store.plan import Holdings, plan_store
 from eagle3.store.row_format import BFLOAT16, FLOAT8
 from eagle3.store.sample import Sample, dataset_digest
+from eagle3.target import identify_target
 
 _DEFAULT_MAX_MODEL_LEN = 2048
 

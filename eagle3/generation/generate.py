@@ -14,7 +14,6 @@ from eagle3.checks.run import check_target
 from eagle3.engine.generation import GenerationEngine, GenerationOptions
 from eagle3.errors import Eagle3Error
 from eagle3.extraction.stack import running_stack
-from eagle3.extraction.target import identify_target
 from eagle3.generation.dialogue import DialogueRules, Finished
 from eagle3.generation.hold import Generator, Row, hold
 from eagle3.generation.journal import Journal
@@ -32,6 +31,7 @@ from eagle3.preparation.samples import Samples
 from eagle3.preparation.target import Target, read_target
 from eagle3.preparation.tokenizing import Outcome, TokenizedChunk
 from eagle3.progress import Progress
+from eagle3.target import identify_target
 
 # Enough that one long conversation at the head does not let the engine run empty.
 _WINDOW_PER_SEQUENCE = 4

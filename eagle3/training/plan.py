@@ -15,10 +15,10 @@ from eagle3.draft.served_config import config_json
 from eagle3.draft.vocabulary import VocabularyMap, choose_vocabulary, coverage
 from eagle3.engine.architecture import read_architecture
 from eagle3.errors import InputError
-from eagle3.extraction.target import find_target, identify_target
 from eagle3.preparation.dataset import VOCABULARY, read_description
 from eagle3.preparation.vocabulary import read_frequencies
 from eagle3.store.reader import StoreReader
+from eagle3.target import find_target, identify_target
 from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
 from eagle3.training.order import EpochStart, epoch_order

@@ -15,7 +15,7 @@ from eagle3.draft.export import WEIGHTS, export_draft, load_draft, serve_command
 from eagle3.draft.provenance import PROVENANCE, Provenance, StatesOrigin, running_commit
 from eagle3.draft.served_config import CONFIG, target_of
 from eagle3.errors import InputError, StoreError
-from eagle3.extraction.target import identify_target
+from eagle3.target import identify_target
 from tests.unit.draft.drafts import (
     DRAFT_VOCAB_SIZE,
     NUM_LAYERS,

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from eagle3.extraction.target import identify_target
 from eagle3.progress import Progress
 from eagle3.store.manifest import DatasetIdentity, Manifest, StackIdentity
 from eagle3.store.sample import Sample, dataset_digest
 from eagle3.store.writer import StoreWriter
+from eagle3.target import identify_target
 from eagle3.training.config import TrainConfig
 from eagle3.training.distributed import Processes
 from eagle3.training.settings import make_config, settings_of_flags
