@@ -126,6 +126,8 @@ def _as_json(report: "InspectionReport") -> str:
         "hidden_size": report.manifest.hidden_size,
         "stack": report.manifest.stack.name,
         "target": report.manifest.target.path,
+        "held_out": report.held_out,
+        "held_out_tokens": report.held_out_tokens,
         "quarantined": report.quarantined,
         "used": report.used,
         "points": [asdict(point) for point in report.points],

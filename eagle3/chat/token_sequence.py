@@ -9,11 +9,15 @@ from eagle3.errors import InputError
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """`loss_mask` is 1 where the target would have generated the token, else 0; both are [T]."""
+    """`loss_mask` is 1 where the target would have generated the token, else 0; both are [T].
+
+    `held_out`: a preparation keeps it from training.
+    """
 
     place: str
     input_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
+    held_out: bool = False
 
 
 def parse_token_sequence(record: Record) -> TokenSequence:

@@ -84,7 +84,7 @@ def extract(request: ExtractionRequest, progress: Progress) -> ExtractionReport:
 
 def _finish(plan: ExtractionPlan) -> None:
     """Commits what a killed run left whole, where that was all that was missing."""
-    with StoreWriter(plan.store, plan.manifest):
+    with StoreWriter(plan.store, plan.manifest, plan.held_out):
         pass
 
 
@@ -113,7 +113,7 @@ def _run(plan: ExtractionPlan, request: ExtractionRequest, progress: Progress) -
         if request.preflight:
             check_choices(engine, request.model, plan.missing, _last_point(plan), progress)
         with (
-            StoreWriter(plan.store, plan.manifest) as store,
+            StoreWriter(plan.store, plan.manifest, plan.held_out) as store,
             # Once more: the target must be gone before the store commits what is left of a shard.
             engine,
             progress.bar("extracting", samples=len(plan.missing), tokens=tokens) as bar,
@@ -158,6 +158,8 @@ def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progre
         f"data: {request.data.name}: {dataset.samples:,} samples, {dataset.tokens:,} tokens "
         f"({supervised / dataset.tokens:.0%} supervised), {lengths[0]:,} to {lengths[-1]:,} each"
     )
+    if planned.held_out:
+        progress.say(_describe_held_out(plan, request))
     if planned.truncated:
         progress.say(f"data: samples cut to {plan.max_model_len:,} tokens: {planned.truncated:,}")
     if planned.duplicates:
@@ -173,6 +175,21 @@ def _announce(plan: ExtractionPlan, request: ExtractionRequest, progress: Progre
         progress.say(f"out: {present:,} of {dataset.samples:,} samples are already there")
     if plan.missing:
         progress.say(f"out: {_describe_disk(plan.disk)}")
+
+
+def _describe_held_out(plan: ExtractionPlan, request: ExtractionRequest) -> str:
+    held_out = plan.manifest.dataset.held_out
+    if held_out is None:
+        return (
+            f"data: {len(plan.planned.held_out):,} samples are held out by prepare, which "
+            f"{request.out.name} cannot note, since parts of it were begun without: train may "
+            "learn from them; when all parts are there, join them with inspect --merge, and run "
+            "this again without --shard"
+        )
+    return (
+        f"data: {held_out.samples:,} of them, {held_out.tokens:,} tokens, are held out by "
+        "prepare: train does not learn from them"
+    )
 
 
 def _describe_disk(disk: DiskPlan) -> str:

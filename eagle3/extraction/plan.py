@@ -1,6 +1,7 @@
 """Everything that can be known, and refused, before the target is started."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eagle3.engine.architecture import TargetArchitecture, read_architecture
@@ -11,8 +12,8 @@ from eagle3.extraction.request import ExtractionRequest
 from eagle3.extraction.samples import PlannedSamples, read_samples
 from eagle3.extraction.stack import running_stack
 from eagle3.preparation.target import tokenizer_digest
-from eagle3.store.manifest import DatasetIdentity, Manifest
-from eagle3.store.plan import Holdings, plan_store
+from eagle3.store.manifest import DatasetIdentity, Manifest, SamplesIdentity
+from eagle3.store.plan import Holdings, can_mark, plan_store
 from eagle3.store.row_format import BFLOAT16, FLOAT8
 from eagle3.store.sample import Sample, dataset_digest
 from eagle3.target import identify_target
@@ -25,7 +26,7 @@ class ExtractionPlan:
     """`missing` are the samples of this run's part that are not done yet.
 
     `store` is the folder in the output folder to which this run writes, and `done` what lies in
-    all of the output folder.
+    all of the output folder. `held_out` are the ids of the samples that are marked there.
     """
 
     architecture: TargetArchitecture
@@ -36,6 +37,7 @@ class ExtractionPlan:
     store: Path
     done: Holdings
     missing: tuple[Sample, ...]
+    held_out: frozenset[str]
     disk: DiskPlan
 
 
@@ -61,17 +63,17 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
     manifest = Manifest(
         target=target,
         tokenizer_sha256=tokenizer_digest(request.model),
-        dataset=DatasetIdentity(
-            sha256=dataset_digest(planned.samples),
-            samples=len(planned.samples),
-            tokens=sum(len(sample.input_ids) for sample in planned.samples),
-        ),
+        dataset=_identify_dataset(planned),
         stack=running_stack(),
         capture_points=capture_points,
         hidden_size=architecture.hidden_size,
         dtype=FLOAT8 if request.fp8_states else BFLOAT16,
         command=request.command,
     )
+    held_out = planned.held_out
+    if held_out and not can_mark(request.out, request.part):
+        held_out = frozenset[str]()
+        manifest = manifest.with_held_out(None)
     done = plan_store(request.out, manifest, request.part)
     missing = tuple(
         sample
@@ -96,7 +98,23 @@ def plan_extraction(request: ExtractionRequest) -> ExtractionPlan:
         store,
         done,
         missing,
+        held_out,
         disk,
+    )
+
+
+def _identify_dataset(planned: PlannedSamples) -> DatasetIdentity:
+    held_out = [sample for sample in planned.samples if sample.id in planned.held_out]
+    return DatasetIdentity(
+        **asdict(_identify(planned.samples)), held_out=_identify(held_out) if held_out else None
+    )
+
+
+def _identify(samples: Sequence[Sample]) -> SamplesIdentity:
+    return SamplesIdentity(
+        sha256=dataset_digest(samples),
+        samples=len(samples),
+        tokens=sum(len(sample.input_ids) for sample in samples),
     )
 
 

@@ -1,7 +1,7 @@
 """The samples of the data: checked against the target, cut to length, each only once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eagle3.chat.data import read_token_sequences
@@ -16,13 +16,15 @@ class PlannedSamples:
     """Samples in the order of the data.
 
     `places` tells where in the data each id first stood; `duplicates` counts the lines that
-    repeat an earlier sample and `truncated` those that were cut.
+    repeat an earlier sample and `truncated` those that were cut. `held_out` are the ids of those
+    that must not be trained on, which only a preparation says.
     """
 
     samples: tuple[Sample, ...]
     places: dict[str, str]
     duplicates: int
     truncated: int
+    held_out: frozenset[str]
 
 
 def read_samples(
@@ -43,6 +45,7 @@ def read_samples(
     """
     samples: list[Sample] = []
     places: dict[str, str] = {}
+    held_out: set[str] = set()
     duplicates = too_long = 0
     longest: TokenSequence | None = None
     # Each token once: numbers of their own would take most of the memory of a large dataset.
@@ -63,6 +66,9 @@ def read_samples(
         else:
             places[sample.id] = sequence.place
             samples.append(sample)
+        if sequence.held_out:
+            # Also one that, cut to length, repeats a sample to train on.
+            held_out.add(sample.id)
     if longest is not None and not truncate:
         raise InputError(
             f"{longest.place}: {len(longest.input_ids):,} tokens, but --max-model-len is "
@@ -71,7 +77,7 @@ def read_samples(
         )
     if not samples:
         raise InputError(f"no samples in {data}; give a JSONL file with --data")
-    return PlannedSamples(tuple(samples), places, duplicates, too_long)
+    return PlannedSamples(tuple(samples), places, duplicates, too_long, frozenset(held_out))
 
 
 def _read_sequences(
@@ -99,4 +105,4 @@ def _truncate(sequence: TokenSequence, length: int) -> TokenSequence:
             f"{sequence.place}: cut to {length:,} tokens, no supervised token is left; "
             "raise --max-model-len or remove the line"
         )
-    return TokenSequence(sequence.place, sequence.input_ids[:length], loss_mask)
+    return replace(sequence, input_ids=sequence.input_ids[:length], loss_mask=loss_mask)

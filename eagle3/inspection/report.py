@@ -47,7 +47,9 @@ class Verification:
 class InspectionReport:
     """What is in the store; `sample` at `entry` is the one that was looked for, or the first.
 
-    Where `verification` found damage, `points` is empty and `sample` is None.
+    `held_out` counts those of the `samples`, and `held_out_tokens` those of the `tokens`, that
+    must not be trained on. Where `verification` found damage, `points` is empty and `sample` is
+    None.
     """
 
     folder: Path
@@ -60,6 +62,8 @@ class InspectionReport:
     merged_parts: int
     is_complete: bool
     lengths: Histogram
+    held_out: int
+    held_out_tokens: int
     quarantined: dict[str, int]
     used: int
     points: list[PointStatistics]
@@ -84,6 +88,7 @@ def inspect_store(request: InspectionRequest, progress: Progress) -> InspectionR
     verification = _verify(store, progress) if request.verify else None
     damaged = bool(verification and verification.damages)
     ids = [entry.id] if request.find and entry else choose_samples(store, request.max_tokens)
+    held_out = store.held_out
     return InspectionReport(
         folder=request.folder,
         manifest=store.manifest,
@@ -95,6 +100,8 @@ def inspect_store(request: InspectionRequest, progress: Progress) -> InspectionR
         merged_parts=merged_parts,
         is_complete=store.is_complete,
         lengths=make_histogram(entry.length for entry in store.entries.values()),
+        held_out=len(held_out),
+        held_out_tokens=sum(store.entries[sample_id].length for sample_id in held_out),
         quarantined=count_faults(store.quarantined.values()),
         used=len(store.used),
         points=[] if damaged else measure_points(store, ids),

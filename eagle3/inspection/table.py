@@ -63,6 +63,7 @@ def summary_rows(report: InspectionReport) -> dict[str, str]:
     rows = {
         "where": str(report.folder),
         "samples": f"{report.samples:,} ({state}), {report.tokens:,} tokens",
+        "held out": _held_out(report),
         "shards": f"{report.shards:,}, {report.bytes:,} bytes of tensors",
         "states": f"[T, {len(manifest.capture_points)}, {manifest.hidden_size}] {manifest.dtype}",
         "points": f"after {points} layers, {norm} the norm",
@@ -78,6 +79,12 @@ def summary_rows(report: InspectionReport) -> dict[str, str]:
     elif report.parts:
         rows["parts"] = f"{report.parts:,}; --merge joins them"
     return rows
+
+
+def _held_out(report: InspectionReport) -> str:
+    if not report.held_out:
+        return "none"
+    return f"{report.held_out:,} samples, {report.held_out_tokens:,} tokens, by prepare"
 
 
 def _summary(report: InspectionReport) -> Text:
@@ -146,7 +153,8 @@ def _preview(report: InspectionReport, spans: Sequence[Span]) -> Text:
     shown = sum(span.tokens for span in spans)
     text = Text(
         f"sample {entry.id}: rows {entry.offset:,} to {entry.offset + entry.length:,} of "
-        f"{entry.shard}, {sum(sample.loss_mask):,} of {entry.length:,} tokens supervised\n"
+        f"{entry.shard}, {sum(sample.loss_mask):,} of {entry.length:,} tokens supervised"
+        f"{', held out' if entry.held_out else ''}\n"
     )
     for span in spans:
         # The mark tells the mask where there are no colours.

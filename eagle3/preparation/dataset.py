@@ -29,7 +29,8 @@ from eagle3.store.durable import locked, sync_folder
 SCHEMA_VERSION = 1
 REJECTS = "rejects.jsonl"
 VOCABULARY = "vocabulary.parquet"
-PARTS = ("train", "validation")
+VALIDATION = "validation"
+PARTS = ("train", VALIDATION)
 _TOKENS_PER_ROW_GROUP = 2_000_000
 _TOKENS_PER_FILE = 200_000_000
 
@@ -223,11 +224,13 @@ def read_description_for(model: Path, folder: Path) -> dict[str, Any]:
 def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequence]:
     """Yields the samples of both parts, the training part first, at most `limit` of them.
 
+    Those of the validation part are held out.
     Raises InputError for a file that is missing or is not the one that was written.
     """
     left = limit
     for name, expected in read_description(folder)["files"].items():
         path = folder / name
+        held_out = name.startswith(f"{VALIDATION}-")
         try:
             check_file(path, expected)
             with pq.ParquetFile(path) as file:
@@ -242,6 +245,7 @@ def read_dataset(folder: Path, limit: int | None = None) -> Iterator[TokenSequen
                             f"{name}:{row}",
                             tuple(sample["input_ids"]),
                             tuple(sample["loss_mask"]),
+                            held_out,
                         )
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"cannot read {path}: {error}; prepare the data again") from error

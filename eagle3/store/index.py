@@ -21,7 +21,8 @@ INDEX = "index.jsonl"
 class IndexEntry:
     """The sample `id` has `length` rows from row `offset` of the file `shard` on.
 
-    `shard` is relative to the folder of the store. `checksum` is that of checksum.py.
+    `shard` is relative to the folder of the store. `checksum` is that of checksum.py. `held_out`:
+    nothing may be trained on it.
     """
 
     id: str
@@ -29,9 +30,14 @@ class IndexEntry:
     offset: int
     length: int
     checksum: str
+    held_out: bool = False
 
     def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
+        fields = asdict(self)
+        if not self.held_out:
+            # A line as before there was such a field: most are, and older programs read it.
+            del fields["held_out"]
+        return json.dumps(fields).encode() + b"\n"
 
     def within(self, part: str) -> "IndexEntry":
         """The same entry, as seen from the folder that holds the folder `part`."""

@@ -1,7 +1,7 @@
 """The manifest: all that must be equal for states to belong together, and what was counted."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,22 @@ class TargetIdentity:
 
 
 @dataclass(frozen=True)
-class DatasetIdentity:
+class SamplesIdentity:
     """`sha256` is over the sorted sample ids; `samples` and `tokens` count each sample once."""
 
     samples: int
     tokens: int
     sha256: str
+
+
+@dataclass(frozen=True)
+class DatasetIdentity(SamplesIdentity):
+    """`held_out` are those that must not be trained on; None: nobody says that any are.
+
+    Where it is not None, all of them that are in the store are marked in its index.
+    """
+
+    held_out: SamplesIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,15 @@ class Manifest:
         return tokens * (len(self.capture_points) * width(self.dtype, self.hidden_size) + 8 + 1)
 
     def to_json(self) -> str:
-        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=2) + "\n"
+        fields: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        if self.dataset.held_out is None:
+            # As before there was such a field, so that older programs read it.
+            del fields["dataset"]["held_out"]
+        return json.dumps(fields, indent=2) + "\n"
+
+    def with_held_out(self, held_out: SamplesIdentity | None) -> "Manifest":
+        """The same, where these samples of the dataset are held out."""
+        return replace(self, dataset=replace(self.dataset, held_out=held_out))
 
     def difference(self, other: "Manifest") -> str | None:
         """The first field in which `other` differs, as `name is theirs there and ours here`.
@@ -106,7 +124,7 @@ def read_manifest(folder: Path) -> Manifest:
         counts = fields.pop("counts")
         return Manifest(
             target=TargetIdentity(**fields.pop("target")),
-            dataset=DatasetIdentity(**fields.pop("dataset")),
+            dataset=_dataset(fields.pop("dataset")),
             stack=StackIdentity(**fields.pop("stack")),
             capture_points=tuple(fields.pop("capture_points")),
             counts=Counts(**counts) if counts is not None else None,
@@ -118,6 +136,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged ({error}); extract into another folder") from error
+
+
+def _dataset(fields: dict[str, Any]) -> DatasetIdentity:
+    held_out = fields.pop("held_out", None)
+    return DatasetIdentity(**fields, held_out=held_out and SamplesIdentity(**held_out))
 
 
 def _identity(manifest: Manifest) -> dict[str, Any]:
@@ -147,5 +170,7 @@ def _first_difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str 
 def _show(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{name} {_show(each)}" for name, each in value.items())
     text = str(value)
     return f"{text[:12]}..." if len(text) == 64 else text

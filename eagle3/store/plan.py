@@ -122,8 +122,26 @@ def _check_nothing_else_is_there(folder: Path, parts: list[Path]) -> None:
         )
 
 
+def can_mark(folder: Path, part: Part) -> bool:
+    """Whether samples that are held out can be marked in all of `folder` by a run of `part`.
+
+    It marks what lies where it writes itself; not what other parts were begun with.
+    """
+    own = part.folder(folder)
+    others = [store for store in (folder, *part_folders(folder)) if store != own]
+    return all(
+        read_manifest(store).dataset.held_out is not None
+        for store in others
+        if (store / MANIFEST).exists()
+    )
+
+
 def _check_same_run(store: Path, manifest: Manifest) -> None:
-    difference = manifest.difference(read_manifest(store))
+    there = read_manifest(store)
+    if there.dataset.held_out is None:
+        # It was begun before anybody said what is held out; see StoreWriter.
+        manifest = manifest.with_held_out(None)
+    difference = manifest.difference(there)
     if difference:
         raise StoreError(
             f"{store} holds another run: {difference}; give another folder with --out, "

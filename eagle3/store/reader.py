@@ -76,6 +76,11 @@ class StoreReader:
         return tuple(self.entries)
 
     @property
+    def held_out(self) -> tuple[str, ...]:
+        """The ids of those among them that must not be trained on."""
+        return tuple(entry.id for entry in self.entries.values() if entry.held_out)
+
+    @property
     def shards(self) -> tuple[str, ...]:
         """The shards of the committed samples, relative to the folder."""
         return tuple(dict.fromkeys(entry.shard for entry in self.entries.values()))

@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Buffer
+from collections.abc import Buffer, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,7 +46,7 @@ def sample_id(input_ids_bytes: Buffer, loss_mask_bytes: Buffer) -> str:
     return content.hexdigest()[:32]
 
 
-def dataset_digest(samples: list[Sample] | tuple[Sample, ...]) -> str:
+def dataset_digest(samples: Iterable[Sample]) -> str:
     """SHA-256 over the ids of `samples` in sorted order: the same data, whatever its order."""
     ids = sorted(sample.id for sample in samples)
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()

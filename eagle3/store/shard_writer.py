@@ -7,7 +7,7 @@ then accepts the samples, and commits.
 
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -38,7 +38,8 @@ class ShardWriter:
     """The shard `final` in work, at `path`: header and tables are written, rows are to come.
 
     A sample counts once it is accepted; its entry is then in the journal, with its checksum, so
-    that it outlives this process. Methods raise OSError, and StoreError for a wrong call.
+    that it outlives this process. Those whose ids are in `held_out` are marked there. Methods
+    raise OSError, and StoreError for a wrong call.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class ShardWriter:
         capture_points: tuple[int, ...],
         hidden_size: int,
         dtype: str = BFLOAT16,
+        held_out: Collection[str] = (),
     ) -> None:
         self.final = final
+        self._held_out = held_out
         self.path = partial_path(final)
         self.layout = plan_shard(
             (len(sample.input_ids) for sample in samples), capture_points, hidden_size, dtype
@@ -139,6 +142,7 @@ class ShardWriter:
             offset=self.offset(sample),
             length=len(sample.input_ids),
             checksum=sample_checksum(sample, rows),
+            held_out=sample.id in self._held_out,
         )
         os.write(self._journal, entry.to_line())
         self.accepted[sample.id] = entry

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -47,14 +47,17 @@ class StoreWriter:
     begins shards and sets samples aside while others write or accept, and one commits.
 
     Entering makes the folder or goes on in it (see plan_store), and commits what a killed run
-    left whole. Leaving in the middle of a shard, as with an error, commits what is whole of it.
-    One process at a time writes to a folder; commits do not rest on a lock, which only tells of
-    a second one early. Every method raises StoreError.
+    left whole. The index marks the samples whose ids are in `held_out`, also those that are there
+    already; `manifest.dataset.held_out` speaks of the same ones. Leaving in the middle of a shard,
+    as with an error, commits what is whole of it. One process at a time writes to a folder;
+    commits do not rest on a lock, which only tells of a second one early. Every method raises
+    StoreError.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, held_out: Collection[str] = ()) -> None:
         self._folder = folder
         self._manifest = manifest
+        self._held_out = held_out
         self._shards: list[ShardWriter] = []
         self._open = contextlib.ExitStack()
 
@@ -65,6 +68,7 @@ class StoreWriter:
                 opened.enter_context(locked(self._folder))
                 self._open_folder(opened)
                 self._commit_leftovers()
+                self._write_held_out()
             self._open = opened.pop_all()
         return self
 
@@ -94,7 +98,12 @@ class StoreWriter:
         with self._explained():
             final = self._next_shard()
             shard = ShardWriter(
-                final, samples, manifest.capture_points, manifest.hidden_size, manifest.dtype
+                final,
+                samples,
+                manifest.capture_points,
+                manifest.hidden_size,
+                manifest.dtype,
+                self._held_out,
             )
         self._shards.append(shard)
         return shard
@@ -189,7 +198,7 @@ class StoreWriter:
 
     def _commit_leftovers(self) -> None:
         for final in shards_in_work(self._folder):
-            entries = whole_samples(final)
+            entries = list(map(self._marked, whole_samples(final)))
             if not entries:
                 self._drop(final)
                 continue
@@ -230,12 +239,26 @@ class StoreWriter:
         self._index = IndexWriter(folder)
         opened.callback(self._index.close)
         present, used = present_entries(folder, self._index.entries)
+        present = {key: self._marked(entry) for key, entry in present.items()}
         if self._index.entries != present:
             # Shards were removed; until their samples come again, the index shall not tell of them.
+            # Or what is there was written before anybody said what is held out.
             self._index.replace(present)
         self._number = next_shard_number([*names, *(entry.shard for entry in used.values())])
         sync_folder(folder)
         sync_folder(folder.parent)
+
+    def _marked(self, entry: IndexEntry) -> IndexEntry:
+        if entry.held_out or entry.id not in self._held_out:
+            return entry
+        return dataclasses.replace(entry, held_out=True)
+
+    def _write_held_out(self) -> None:
+        """Lets the manifest say what is held out, once the index does."""
+        there, held_out = read_manifest(self._folder), self._manifest.dataset.held_out
+        if there.dataset.held_out != held_out:
+            marked = there.with_held_out(held_out)
+            write_file(self._folder / MANIFEST, marked.to_json().encode())
 
     @contextmanager
     def _explained(self) -> Generator[None]:

@@ -61,7 +61,7 @@ def test_the_tables_tell_what_is_in_the_store(desk: Desk) -> None:
     result = desk.inspect("states")
     assert result.exit_code == 0, result.stderr
     lines = [line.rstrip() for line in result.stdout.splitlines()]
-    rows = dict(line.split(maxsplit=1) for line in lines[:9])
+    rows = dict(line.split(maxsplit=1) for line in lines[:10])
     assert rows["where"] == str(desk.store)
     assert rows["samples"] == "3 (complete), 9 tokens"
     assert rows["shards"] == "2, 225 bytes of tensors"
@@ -71,10 +71,27 @@ def test_the_tables_tell_what_is_in_the_store(desk: Desk) -> None:
     assert rows["stack"] == "cpu, torch 1; 1 patches"
     assert rows["command"] == "extract --out store"
     assert rows["set"] == "aside  none"
-    assert lines[9] == ""
-    assert lines[10].split() == [
+    assert rows["held"] == "out   none"
+    assert lines[10] == ""
+    assert lines[11].split() == [
         "point", "rows", "norm", "median", "min", "max", "largest", "unit", "outliers",
     ]  # fmt: skip
+
+
+def test_what_is_held_out_is_told(desk: Desk) -> None:
+    assert "held out   none\n" in desk.inspect("states").stdout
+    assert (desk.json()["held_out"], desk.json()["held_out_tokens"]) == (0, 0)
+    held_out = {TEXT.id, SAMPLES[2].id}
+    with StoreWriter(desk.store, desk.manifest, held_out):
+        pass
+    told = desk.inspect("states").stdout
+    assert "held out   2 samples, 6 tokens, by prepare\n" in told
+    assert "3 of 5 tokens supervised, held out\n" in told
+    other = desk.inspect("states", "--find", SAMPLES[1].id).stdout
+    assert "3 of 3 tokens supervised\n" in other
+    found = desk.json()
+    assert (found["held_out"], found["held_out_tokens"]) == (2, 6)
+    assert found["sample"]["held_out"]
 
 
 def test_what_training_has_used_is_told(desk: Desk) -> None:

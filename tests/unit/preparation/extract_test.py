@@ -45,7 +45,18 @@ def test_both_parts_are_read_and_are_the_same_dataset(dataset: Path, model: Path
     assert dataset_digest(planned.samples) == description["sha256"]
     assert planned.duplicates == 0
     assert planned.places[planned.samples[0].id] == "train-00000.parquet:1"
-    assert any(place.startswith("validation-") for place in planned.places.values())
+    validation = {
+        sample_id for sample_id, place in planned.places.items() if place.startswith("validation-")
+    }
+    assert 0 < len(validation) == description["samples"]["validation"]
+    assert planned.held_out == validation
+
+
+def test_nothing_else_is_held_out(tmp_path: Path, model: Path) -> None:
+    data = rows.write(tmp_path / "rows.jsonl", rows.TOKENS)
+    assert read(data, model).held_out == frozenset()
+    prepare(PreparationRequest(data, model, tmp_path / "whole"), Progress())
+    assert read(tmp_path / "whole", model).held_out == frozenset()
 
 
 def test_limit_counts_samples(dataset: Path, model: Path) -> None:
