@@ -138,10 +138,7 @@ def _path(path: str | None) -> Any:
 
 
 def _announce(plan: "TrainingPlan", progress: Progress) -> None:
-    training, validation, draft = plan.training, plan.validation, plan.draft
-    held_out = f"{len(validation.ids):,} samples, {validation.tokens:,} tokens held out"
-    if len(plan.measured.ids) < len(validation.ids):
-        held_out += f", of which a validation measures {plan.measured.tokens:,} tokens"
+    training, draft, held_out = plan.training, plan.draft, _describe_held_out(plan)
     if plan.follows:
         store, dataset = training.store, training.store.manifest.dataset
         progress.say(
@@ -163,6 +160,24 @@ def _announce(plan: "TrainingPlan", progress: Progress) -> None:
         f"{plan.batches_per_step} batches of {plan.capacity:,}, {plan.batches_per_epoch:,} batches "
         f"an epoch, unrolled {plan.config.unroll.unroll_steps} times"
     )
+
+
+def _describe_held_out(plan: "TrainingPlan") -> str:
+    """What is validated with, and what else is not trained on."""
+    validation, by = plan.validation, plan.held_out_by
+    said = []
+    if by is not None:
+        where = f"of {by}" if by == "--validation-store" else f"held out by {by}"
+        said.append(f"{len(validation.ids):,} samples, {validation.tokens:,} tokens {where}")
+        if len(plan.measured.ids) < len(validation.ids):
+            said[0] += f", of which a validation measures {plan.measured.tokens:,} tokens"
+    marked = plan.training.store.manifest.dataset.held_out
+    if marked and by != "prepare":
+        said.append(
+            f"{marked.samples:,} samples, {marked.tokens:,} tokens held out by prepare, which are "
+            "not trained on"
+        )
+    return "; ".join(said) or "none held out"
 
 
 def _warn_of_split_samples(plan: "TrainingPlan", progress: Progress) -> None:

@@ -39,10 +39,14 @@ class DataConfig:
     )
     validation_store: Annotated[
         str | None,
-        Help("States to validate with; then none of --store are held out.", "none", free=True),
+        Help("States to validate with, in place of any of --store.", "none", free=True),
     ] = None
     validation_share: Annotated[
-        Below1, Help("Share of the samples held out for validation, by seed and sample.")
+        Below1,
+        Help(
+            "Share of the samples held out for validation, by seed and sample; none where prepare "
+            "has held out some."
+        ),
     ] = 0.05
     validation_tokens: Annotated[
         Count, Help("Tokens of what is held out that a validation measures; all if no more.")
@@ -66,7 +70,7 @@ class DataConfig:
         bool,
         Help(
             "Train while extract still writes: one pass, in the order of its commits. None of "
-            "--store are held out."
+            "--store validates."
         ),
     ] = False
     follow_timeout: Annotated[

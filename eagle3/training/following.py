@@ -5,6 +5,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -44,9 +45,11 @@ class Following:
 
     All that decides a batch is an event in `order`, on disk before the batch is handed out: so a
     run that was killed sees the same batches again, whatever came meanwhile and whatever was
-    removed. The first process looks at the store, and tells the others.
+    removed. The first process looks at the store, and tells the others. Samples that are held out
+    are events, too, of which no batch has anything.
 
-    With `--delete-after-use` a shard is removed once a checkpoint has all its rows behind it.
+    With `--delete-after-use` a shard is removed once a checkpoint has all its rows behind it; rows
+    of samples that are held out are never waited for.
     Where extraction waits for room and nothing is left to read, open batches are closed as they
     are, so that every shard can be let go of.
     """
@@ -60,7 +63,7 @@ class Following:
         self._progress = progress
         self._store = plan.training.store
         self._timeout_s = plan.config.data.follow_timeout
-        self._held_out = frozenset(plan.validation.ids)
+        self._validation = frozenset(plan.validation.ids)
         self._events: list[Event] = []
         self._taken = 0  # of the events
         self._known: set[str] = set()
@@ -91,7 +94,8 @@ class Following:
             if number > first or (step is None and number == first):
                 yield step
         if not number:
-            raise InputError(f"no samples to train on are left in {self._store.folder}")
+            why = f": all {len(self._known):,} that came are held out" if self._known else ""
+            raise InputError(f"no samples to train on are left in {self._store.folder}{why}")
 
     def let_go(self, steps: int) -> None:
         """Removes the shards that the first `steps` steps have used up; a checkpoint has them."""
@@ -103,7 +107,12 @@ class Following:
         if self._processes.is_first:
             used_up &= self._removable()
             remove_shards(
-                self._store.folder, (entry for entry in self._entries if entry.shard in used_up)
+                self._store.folder,
+                (
+                    event
+                    for event in self._events
+                    if isinstance(event, IndexEntry) and event.shard in used_up
+                ),
             )
         for shard in used_up:
             # All processes: mapped, it would keep its space.
@@ -111,7 +120,7 @@ class Following:
             del self._unused[shard]
 
     def _removable(self) -> set[str]:
-        """Shards whose commit has ended, and of which every sample is known here or held out."""
+        """Shards whose commit has ended, and of which every sample is known here."""
         ids: dict[str, set[str]] = defaultdict(set)
         shards = {
             shard for shard in self._unused if not journal_path(self._store.folder / shard).exists()
@@ -120,7 +129,7 @@ class Following:
         self._store.refresh()
         for entry in self._store.entries.values():
             ids[entry.shard].add(entry.id)
-        return {shard for shard in shards if ids[shard] <= self._known | self._held_out}
+        return {shard for shard in shards if ids[shard] <= self._known}
 
     def _all_steps(self, stop: StopRequest) -> Iterator[tuple[Packed, ...] | None]:
         size = self._plan.batches_per_step
@@ -145,6 +154,8 @@ class Following:
             if isinstance(event, Mark):
                 marks.append(event)
                 return
+            if event.held_out:
+                continue
             self._plan.check_length(event.length)
             self._entries.append(event)
             self._ids.append(event.id)
@@ -176,7 +187,7 @@ class Following:
         for event in events:
             if isinstance(event, IndexEntry):
                 self._known.add(event.id)
-                self._unused[event.shard] += event.length
+                self._unused[event.shard] += 0 if event.held_out else event.length
 
     def _look(self) -> list[Event]:
         """What is new, in the first process, and noted; nothing where nothing is."""
@@ -184,9 +195,9 @@ class Following:
         waits = self._removes and self._extraction_waits
         self._store.refresh()
         events: list[Event] = [
-            entry
+            replace(entry, held_out=entry.held_out or entry.id in self._validation)
             for entry in self._store.entries.values()
-            if entry.id not in self._known and entry.id not in self._held_out
+            if entry.id not in self._known
         ]
         if not events and self._store.is_complete:
             events = [Mark.END]

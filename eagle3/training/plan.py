@@ -23,20 +23,21 @@ from eagle3.training.config import TrainConfig
 from eagle3.training.data import packed_documents
 from eagle3.training.order import EpochStart, epoch_order
 from eagle3.training.packing import Packed, pack
-from eagle3.training.samples import SampleSet, read_validation, split_samples
+from eagle3.training.samples import HeldOutBy, SampleSet, follow_samples, split_samples
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
     """What will be trained on what. `config` is resolved: nothing in it is left open.
 
-    `validation` has all samples that are held out.
+    `validation` has all samples that are held out to validate with, as `held_out_by` says.
     """
 
     config: TrainConfig
     model: Path
     training: SampleSet
     validation: SampleSet
+    held_out_by: HeldOutBy | None
     draft: DraftConfig
     vocabulary: VocabularyMap
     coverage: float
@@ -81,6 +82,8 @@ class TrainingPlan:
         """Names samples and draft vocabulary: a run goes on with the same ones only."""
         dataset = self.training.store.manifest.dataset
         digest = hashlib.sha256((dataset.sha256 if self.follows else self.training.digest).encode())
+        if self.follows and dataset.held_out:
+            digest.update(dataset.held_out.sha256.encode())
         digest.update(self.validation.digest.encode())
         digest.update(self.vocabulary.d2t_D.numpy().tobytes())
         return digest.hexdigest()
@@ -90,7 +93,9 @@ class TrainingPlan:
         """Batches of the first epoch; those of others differ by a few. Padding is not known yet
         where a growing store is followed."""
         if self.follows:
-            return -(-self.training.store.manifest.dataset.tokens // self.capacity)
+            dataset = self.training.store.manifest.dataset
+            held_out = dataset.held_out.tokens if dataset.held_out else 0
+            return -(-(dataset.tokens - held_out) // self.capacity)
         order = epoch_order(len(self.training.ids), self.config.run.seed, 0)
         return sum(1 for _ in pack(order, self.training.lengths, self.capacity))
 
@@ -122,20 +127,16 @@ def plan_training(config: TrainConfig) -> TrainingPlan:
         )
     validation_store = Path(data.validation_store) if data.validation_store else None
     if data.follow:
-        training = SampleSet(store, ())
-        validation = read_validation(store, validation_store) if validation_store else training
+        split = follow_samples(store, validation_store)
     else:
-        training, validation = split_samples(
-            store, validation_store, config.run.seed, data.validation_share
-        )
+        split = split_samples(store, validation_store, config.run.seed, data.validation_share)
     vocab_size = read_architecture(folder).vocab_size
-    frequencies_V = _frequencies(config, store, training, vocab_size)
+    frequencies_V = _frequencies(config, store, split.training, vocab_size)
     vocabulary = choose_vocabulary(frequencies_V, min(config.draft.draft_vocab, vocab_size))
     plan = TrainingPlan(
         config=config,
         model=folder,
-        training=training,
-        validation=validation,
+        **split._asdict(),
         draft=draft_config_for(
             folder,
             len(vocabulary.d2t_D),

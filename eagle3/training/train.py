@@ -32,6 +32,7 @@ from eagle3.training.log import METRICS, Log, read_records
 from eagle3.training.loop import Loop
 from eagle3.training.plan import TrainingPlan, plan_training
 from eagle3.training.report import write_report
+from eagle3.training.samples import HeldOutBy
 from eagle3.training.settings import write_config
 from eagle3.training.teacher import Teacher
 from eagle3.training.trackers import check_tracker, open_tracker
@@ -50,7 +51,8 @@ class TrainReport:
     the best of the checkpoints. `before` and `after` are simulated acceptance lengths: of the
     untrained draft and of that checkpoint, on held-out samples (`validated`); or, where none are
     held out, in the first and the last record, on the samples trained on. They are None where their
-    records are lost. `tokens_per_s` and `waited` are means over this folder's records.
+    records are lost. `held_out_by` says what chose the held-out samples. `tokens_per_s` and
+    `waited` are means over this folder's records.
     """
 
     out: Path
@@ -60,6 +62,7 @@ class TrainReport:
     before: float | None
     after: float | None
     validated: bool
+    held_out_by: HeldOutBy | None
     tokens_per_s: float
     waited: float
 
@@ -211,6 +214,7 @@ def _finish(
         before=lengths.get(0 if validated else min(lengths, default=0)),
         after=state.acceptance if validated else lengths.get(state.step),
         validated=validated,
+        held_out_by=plan.held_out_by,
         tokens_per_s=_mean(trained, "tokens_per_s"),
         waited=_mean(trained, "waited"),
     )
@@ -240,6 +244,7 @@ def _provenance(plan: TrainingPlan, report: TrainReport, commit: str | None) -> 
     training: dict[str, Any] = {
         "config": asdict(plan.config),
         "step": report.step,
+        "held_out_by": report.held_out_by,
         "simulated_acceptance_length": report.after,
     }
     states = [StatesOrigin.of(plan.training.store)]

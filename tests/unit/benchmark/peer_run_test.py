@@ -8,12 +8,21 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from eagle3.benchmark.training import peer_run
 from eagle3.benchmark.training.peer_run import PeerRun, train_peer_draft
 from eagle3.draft.export import load_draft
 from eagle3.draft.provenance import PROVENANCE
+from eagle3.engine.peer_training import PeerRecipe, PeerSamples
 from eagle3.errors import InputError, StoreError
+from eagle3.store.writer import StoreWriter
 from eagle3.train_peer import train_peer
-from tests.unit.training.tiny_run import make_world, run_training, tiny_config
+from tests.unit.training.tiny_run import (
+    make_manifest,
+    make_samples,
+    make_world,
+    run_training,
+    tiny_config,
+)
 
 CPU = torch.device("cpu")
 
@@ -63,6 +72,26 @@ def test_it_learns(request_: PeerRun) -> None:
     run_training(tiny_config(request_.run.parent, tokens_per_step=128, out=str(run), max_steps=40))
     long = train_peer_draft(replace(request_, run=run, out=run.with_name("peer-longer")), CPU)
     assert long.loss < 0.8 * short.loss
+
+
+def test_it_has_the_samples_that_the_training_had(
+    request_: PeerRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, samples = request_.run.parent, make_samples(24)
+    manifest = make_manifest(world / "target", samples, held_out=samples[:9])
+    with StoreWriter(world / "store", manifest, {sample.id for sample in samples[:9]}):
+        pass
+    given: list[tuple[int, ...]] = []
+
+    def note(recipe: PeerRecipe, peer_samples: PeerSamples, device: torch.device) -> None:
+        for number in range(len(peer_samples.lengths)):
+            given.append(tuple(peer_samples.read(number)[0].tolist()))
+        raise InterruptedError
+
+    monkeypatch.setattr(peer_run, "train_peer", note)
+    with pytest.raises(InterruptedError):
+        train_peer_draft(request_, CPU)
+    assert sorted(given) == sorted(sample.input_ids for sample in samples[9:])
 
 
 def test_what_it_is_given_must_be_a_run_and_an_empty_folder(request_: PeerRun) -> None:

@@ -73,7 +73,10 @@ def test_the_next_command_runs_the_target_as_it_was_extracted(
 def test_progress_tells_data_draft_and_steps(desk: Path) -> None:
     lines = run(desk).stderr.splitlines()
     assert lines[0] == f"train: a draft from {desk}/store into {desk}/eagle3-draft"
-    assert any(line.startswith("data: ") and line.endswith("held out") for line in lines)
+    assert any(
+        line.startswith("data: ") and line.endswith("held out by --validation-share")
+        for line in lines
+    )
     assert any(
         line.startswith(f"draft: hidden {HIDDEN_SIZE}, points 2, 4, 5, vocab") for line in lines
     )

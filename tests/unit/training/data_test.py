@@ -18,7 +18,7 @@ from eagle3.training.data import BatchLoader, fill_batch, packed_documents
 from eagle3.training.order import EpochStart
 from eagle3.training.packing import Document, Packed
 from eagle3.training.parallel import add_noise, shuffle_states
-from eagle3.training.samples import SampleSet, split_samples
+from eagle3.training.samples import SHARE, SampleSet, split_samples
 from eagle3.training.shift import counted_rows
 from tests.unit.training.tiny_run import (
     CAPTURE_POINTS,
@@ -178,7 +178,8 @@ def test_shuffling_follows_from_seed_and_batch(samples: SampleSet) -> None:
 
 def test_the_split_goes_by_seed_and_sample(samples: SampleSet) -> None:
     store = samples.store
-    training, validation = split_samples(store, None, 0, 0.3)
+    training, validation, by = split_samples(store, None, 0, 0.3)
+    assert by == SHARE
     assert sorted([*training.ids, *validation.ids]) == sorted(store.ids)
     assert 0 < len(validation.ids) < len(training.ids)
     assert set(validation.ids) < set(split_samples(store, None, 0, 0.6)[1].ids)

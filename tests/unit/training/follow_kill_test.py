@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 import eagle3.extraction.extract
 from eagle3.extraction import rounds
 from eagle3.extraction.extract import extract
+from eagle3.preparation.prepare import prepare
+from eagle3.preparation.request import PreparationRequest
 from eagle3.progress import Progress
 from eagle3.store.reader import StoreReader
 from eagle3.store.room import bytes_of_shards
@@ -22,6 +25,7 @@ from eagle3.training import following
 from eagle3.training.checkpoint import newest_checkpoint
 from eagle3.training.commit_order import ORDER, CommitOrder, Mark
 from eagle3.training.config import TrainConfig
+from eagle3.training.log import METRICS, read_records
 from tests.unit import tiny_target
 from tests.unit.extraction.requests import make_request
 from tests.unit.fake_engine import FakeEngine
@@ -49,23 +53,28 @@ class TimedEngine(FakeEngine):
 
 
 def make_world(folder: Path) -> None:
-    """`target`, with a tokenizer for extraction and weights for training, and `data.jsonl`."""
+    """`target`, with a tokenizer for extraction and weights for training, and a `dataset`."""
     make_target(folder / "target")
     tiny_target.make_target(folder / "tokenizer")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(folder / "tokenizer" / name, folder / "target" / name)
     lines = [
         json.dumps({"input_ids": sample.input_ids, "loss_mask": sample.loss_mask})
         for sample in SAMPLES
     ]
     (folder / "data.jsonl").write_text("\n".join(lines))
+    # What is held out comes last, and fills more than a shard.
+    request = PreparationRequest(
+        folder / "data.jsonl", folder / "target", folder / "dataset", validation_share=0.2
+    )
+    prepare(request, Progress())
 
 
 def run_extraction(folder: Path, **changes: int | None) -> None:
     options = {"shard_bytes": SHARD_BYTES, "disk_budget": BUDGET, "max_tokens_per_step": 64}
     request = make_request(
         folder / "target",
-        folder / "data.jsonl",
+        folder / "dataset",
         folder / "store",
         preflight=False,
         **(options | changes),
@@ -149,9 +158,15 @@ def test_nothing_is_lost_and_nothing_is_learnt_twice(
 def check(folder: Path, config: TrainConfig) -> None:
     ids = {sample.id for sample in SAMPLES}
     order = CommitOrder(folder / "out").read()
-    learnt = [event.id for event in order if not isinstance(event, Mark)]
-    assert len(learnt) == len(ids)
-    assert set(learnt) == ids
+    came = [event.id for event in order if not isinstance(event, Mark)]
+    assert len(came) == len(ids)
+    assert set(came) == ids
+    held_out = pq.read_table(folder / "dataset" / "validation-00000.parquet")["id"].to_pylist()
+    assert len(held_out) > 10
+    left_out = {event.id for event in order if not isinstance(event, Mark) and event.held_out}
+    assert left_out == set(held_out)
+    learnt = sum(len(sample.input_ids) for sample in SAMPLES if sample.id not in left_out)
+    assert read_records(folder / "out" / METRICS)[-1]["tokens"] == learnt
     store = StoreReader(folder / "store")
     assert store.is_complete
     assert store.used.keys() == ids

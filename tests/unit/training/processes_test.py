@@ -9,6 +9,7 @@ from eagle3.errors import InputError
 from eagle3.store.writer import StoreWriter
 from eagle3.training.checkpoint import newest_checkpoint, read_tensors
 from eagle3.training.distributed import Processes, joined_processes
+from eagle3.training.log import METRICS, read_records
 from eagle3.training.train import prepare_training
 from tests.unit.training.started import curve, end, start
 from tests.unit.training.tiny_run import (
@@ -76,11 +77,13 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(world: Path) -> None:
 
 def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
     target, samples = make_target(tmp_path / "target"), make_samples(60)
-    manifest = make_manifest(target, samples)
+    kept_apart = samples[::10]
+    held_out = {sample.id for sample in kept_apart}
+    manifest = make_manifest(target, samples, held_out=kept_apart)
     follow = {"follow": True, "draft_vocab": VOCAB_SIZE, "max_steps": None, "follow_timeout": 200}
     flags = FLAGS | follow
     alone, together = tmp_path / "alone", tmp_path / "together"
-    with StoreWriter(tmp_path / "store", manifest) as store:
+    with StoreWriter(tmp_path / "store", manifest, held_out) as store:
         commit(store, samples[:40])
         # SIGTERM (15) to one of two that wait ends both.
         waiting = "all 40 of 60 samples are taken: waiting for extraction ..."
@@ -95,9 +98,12 @@ def test_a_growing_store_is_followed_alike(tmp_path: Path) -> None:
         end(running)
         assert not list((tmp_path / "store").glob("*.safetensors*"))
     (tmp_path / "store").rename(tmp_path / "emptied")
-    with StoreWriter(tmp_path / "store", manifest) as store:
+    with StoreWriter(tmp_path / "store", manifest, held_out) as store:
         commit(store, samples)
     end(start(tmp_path, 1, out=str(alone), **flags))
+    seen = sum(len(sample.input_ids) for sample in samples if sample.id not in held_out)
+    for out in (alone, together):
+        assert read_records(out / METRICS)[-1]["tokens"] == seen
     assert curve(together) == pytest.approx(curve(alone), rel=1e-4)
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from eagle3.progress import Progress
-from eagle3.store.manifest import DatasetIdentity, Manifest, StackIdentity
+from eagle3.store.manifest import DatasetIdentity, Manifest, SamplesIdentity, StackIdentity
 from eagle3.store.sample import Sample, dataset_digest
 from eagle3.store.writer import StoreWriter
 from eagle3.target import identify_target
@@ -73,21 +73,27 @@ def make_samples(samples: int, seed: int = 0) -> tuple[Sample, ...]:
 
 
 def make_manifest(
-    target: Path, samples: Sequence[Sample], points: tuple[int, ...] = CAPTURE_POINTS
+    target: Path,
+    samples: Sequence[Sample],
+    points: tuple[int, ...] = CAPTURE_POINTS,
+    held_out: Sequence[Sample] = (),
 ) -> Manifest:
-    """That of a store which is complete with `samples`."""
+    """That of a store which is complete with `samples`, of which `held_out` are some."""
     return Manifest(
         target=identify_target(target),
         tokenizer_sha256="b" * 64,
         dataset=DatasetIdentity(
-            len(samples),
-            sum(len(sample.input_ids) for sample in samples),
-            dataset_digest(tuple(samples)),
+            *_identify(samples), SamplesIdentity(*_identify(held_out)) if held_out else None
         ),
         stack=StackIdentity("cpu", "e" * 64, {"torch": "1"}, {}),
         capture_points=points,
         hidden_size=HIDDEN_SIZE,
     )
+
+
+def _identify(samples: Sequence[Sample]) -> tuple[int, int, str]:
+    tokens = sum(len(sample.input_ids) for sample in samples)
+    return len(samples), tokens, dataset_digest(samples)
 
 
 def commit(
