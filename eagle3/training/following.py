@@ -62,6 +62,7 @@ class Following:
         self._processes = processes
         self._progress = progress
         self._store = plan.training.store
+        self._dataset = self._store.manifest.dataset
         self._timeout_s = plan.config.data.follow_timeout
         self._validation = frozenset(plan.validation.ids)
         self._events: list[Event] = []
@@ -194,6 +195,11 @@ class Following:
         # Asked first: what was committed before extraction began to wait is seen then.
         waits = self._removes and self._extraction_waits
         self._store.refresh()
+        if self._store.manifest.dataset != self._dataset:
+            raise StoreError(
+                f"{self._store.folder} says only now which samples are held out, and some of them "
+                "may have been trained on: begin again with another --out"
+            )
         events: list[Event] = [
             replace(entry, held_out=entry.held_out or entry.id in self._validation)
             for entry in self._store.entries.values()

@@ -337,6 +337,23 @@ def test_what_is_validated_with_is_not_learnt(target: Path) -> None:
     assert len(StoreReader(target / "store").used) == 64
 
 
+def test_a_store_that_tells_late_what_is_held_out_ends_it(target: Path) -> None:
+    """As where extract, which had a file before, goes on with the dataset of the same samples."""
+    extract(target, SHARDS[:5])
+    held_out = {sample.id for sample in SAMPLES[::8]}
+    manifest = make_manifest(target / "target", SAMPLES, held_out=SAMPLES[::8])
+
+    class MarkedWhileWaiting(Progress):
+        def say(self, line: str) -> None:
+            if line.endswith("waiting for extraction ..."):
+                with StoreWriter(target / "store", manifest, held_out) as store:
+                    commit(store, SHARDS[5])
+
+    with pytest.raises(StoreError, match="says only now which samples are held out"):
+        run_training(config(target), progress=MarkedWhileWaiting())
+    assert len(learnt(target / "out")) == 40
+
+
 def test_the_end_is_validated_also_where_a_wait_was_the_last_to_save(target: Path) -> None:
     *usable, unfit = SAMPLES
     make_store(target / "held", target / "target", samples=3, seed=5)
