@@ -184,7 +184,7 @@ Exit codes:
     "--validation-share",
     type=click.FloatRange(min=0, max=1, max_open=True),
     default=0.0,
-    help="Share of conversations held out.",
+    help="Share of conversations held out: extract marks them, and train leaves them alone.",
 )
 @click.option(
     "--seed",

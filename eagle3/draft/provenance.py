@@ -21,13 +21,17 @@ _COMMIT = "COMMIT"
 
 @dataclass(frozen=True)
 class StatesOrigin:
-    """A store that a draft was trained on; the hashes are the ones of its manifest."""
+    """A store that a draft was trained on; the hashes are the ones of its manifest.
+
+    The draft has not learnt from the samples of `held_out_sha256`; None: nobody held out any.
+    """
 
     manifest_sha256: str
     dataset_sha256: str
     target_config_sha256: str
     target_weights_sha256: str
     stack_digest: str
+    held_out_sha256: str | None = None
 
     @classmethod
     def of(cls, store: StoreReader) -> "StatesOrigin":
@@ -35,13 +39,14 @@ class StatesOrigin:
         # A store of parts alone has its manifest in each of them.
         folders = [store.folder, *(store.folder / part for part in store.parts)]
         folder = next(folder for folder in folders if (folder / MANIFEST).exists())
-        manifest = store.manifest
+        manifest, held_out = store.manifest, store.manifest.dataset.held_out
         return cls(
             manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
             dataset_sha256=manifest.dataset.sha256,
             target_config_sha256=manifest.target.config_sha256,
             target_weights_sha256=manifest.target.weights_sha256,
             stack_digest=manifest.stack.digest,
+            held_out_sha256=held_out.sha256 if held_out else None,
         )
 
 
@@ -66,16 +71,34 @@ class Provenance:
         return json.dumps(fields, indent=2) + "\n"
 
 
+def has_not_learnt(folder: Path, held_out_sha256: str) -> bool:
+    """Whether the draft in `folder` is known to have learnt from none of these samples.
+
+    The digest is over their sorted ids. It is not known where its provenance is lost.
+    """
+    states = _read_states(folder)
+    return bool(states) and all(
+        origin.get("held_out_sha256") == held_out_sha256 for origin in states
+    )
+
+
 def target_digests(folder: Path) -> tuple[str, str]:
     """Digests of the target, of configuration and weights, that the draft in `folder` learnt from.
 
     They are empty for a draft that was not trained, and where its provenance is lost.
     """
+    for origin in _read_states(folder):
+        return origin.get("target_config_sha256", ""), origin.get("target_weights_sha256", "")
+    return "", ""
+
+
+def _read_states(folder: Path) -> list[dict[str, Any]]:
+    """The stores that the draft in `folder` was trained on; none where its provenance is lost."""
     try:
         states = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))["states"]
-        return states[0]["target_config_sha256"], states[0]["target_weights_sha256"]
+        return [dict(origin) for origin in states]
     except (OSError, ValueError, LookupError, TypeError):
-        return "", ""
+        return []
 
 
 def running_commit() -> str | None:

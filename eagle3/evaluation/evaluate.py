@@ -7,7 +7,7 @@ from pathlib import Path
 from eagle3.checks.run import check_target
 from eagle3.draft.config import DraftConfig
 from eagle3.draft.export import export_draft, load_draft
-from eagle3.draft.provenance import Provenance
+from eagle3.draft.provenance import Provenance, has_not_learnt
 from eagle3.draft.served_config import read_config, target_of
 from eagle3.draft.target_weights import read_target_weights
 from eagle3.engine.architecture import read_architecture
@@ -46,7 +46,7 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         thinking=request.reasoning == "keep",
         trust_remote_code=request.trust_remote_code,
     )
-    progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}")
+    progress.say(f"{len(prompts.prompts):,} prompts: {prompts.origin}{_learnt(request, prompts)}")
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="eagle3-floor-") as folder:
         floors = {UNTRAINED: _export_untrained(request.draft, model, Path(folder, UNTRAINED))}
@@ -78,6 +78,18 @@ def evaluate(request: EvaluationRequest, progress: Progress) -> EvaluationReport
         divergences=_divergences(backend, prompts, alone, [greedy, *alike]),
         tie=backend.tie,
     )
+
+
+def _learnt(request: EvaluationRequest, prompts: PromptSet) -> str:
+    """Whether the drafts have learnt from samples that a preparation holds out."""
+    held_out = prompts.held_out_sha256
+    if held_out is None:
+        return ""
+    drafts = {"the draft": request.draft, **request.beside}
+    unknown = [name for name, folder in drafts.items() if not has_not_learnt(folder, held_out)]
+    if unknown:
+        return f"; whether {' and '.join(unknown)} learnt from them is not known"
+    return f", from which {' and '.join(drafts)} did not learn"
 
 
 def _run_draft(

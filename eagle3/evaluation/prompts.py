@@ -11,8 +11,8 @@ from eagle3.chat.jsonl import read_jsonl
 from eagle3.chat.serving import Served
 from eagle3.chat.token_sequence import TokenSequence, parse_token_sequence
 from eagle3.errors import InputError
-from eagle3.preparation.dataset import read_description_for
-from eagle3.preparation.drawing import draw_prompted
+from eagle3.preparation.dataset import VALIDATION, read_description_for
+from eagle3.preparation.drawing import draw_prompted, part_digest
 
 # The column that says what kind of prompt a row is, where the data has it.
 KIND = "kind"
@@ -30,11 +30,16 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Prompts, and the tokens with which the target ends an answer; `origin` tells whence."""
+    """Prompts, and the tokens with which the target ends an answer; `origin` tells whence.
+
+    `held_out_sha256` is over the ids of the samples, of those that a preparation holds out, of
+    which they are some; None where they are not.
+    """
 
     prompts: tuple[Prompt, ...]
     stop_ids: frozenset[int]
     origin: str = ""
+    held_out_sha256: str | None = None
 
     def by_kind(self) -> dict[str, list[Prompt]]:
         """The prompts of each kind, in the order in which the kinds are met."""
@@ -62,8 +67,9 @@ def read_prompts(
     another tokenizer.
     """
     template = load_chat_template(model, trust_remote_code=trust_remote_code)
+    held_out = None
     if data.is_dir():
-        prompts, origin = _draw(data, model, limit, seed)
+        prompts, origin, held_out = _draw(data, model, limit, seed)
     else:
         prompts = tuple(_read(data, Served(template, thinking), limit))
         origin = f"the first of {data.name}" + (", asking to think" if thinking else "")
@@ -75,13 +81,18 @@ def read_prompts(
                 f"{prompt.place}: a prompt of {len(prompt.tokens):,} tokens leaves no room to "
                 f"answer (at most {longest:,}); lower --max-new-tokens, or give other data"
             )
-    return PromptSet(prompts, template.end_of_turn_ids, origin)
+    return PromptSet(prompts, template.end_of_turn_ids, origin, held_out)
 
 
-def _draw(folder: Path, model: Path, limit: int, seed: int) -> tuple[tuple[Prompt, ...], str]:
-    """Prompts of a prepared dataset: what stands before the first answer of each sample."""
+def _draw(
+    folder: Path, model: Path, limit: int, seed: int
+) -> tuple[tuple[Prompt, ...], str, str | None]:
+    """Prompts of a prepared dataset: what stands before the first answer of each sample.
+
+    With their origin, and the digest of the samples held out, where they are of those.
+    """
     samples = read_description_for(model, folder)["samples"]
-    part = "validation" if samples["validation"] else "train"
+    part = VALIDATION if samples[VALIDATION] else "train"
     prompts = tuple(
         Prompt(
             f"{folder.name}:{row['id']}",
@@ -90,11 +101,10 @@ def _draw(folder: Path, model: Path, limit: int, seed: int) -> tuple[tuple[Promp
         )
         for row in draw_prompted(folder, part, limit, seed)
     )
-    origin = (
-        f"of the {samples[part]:,} {part} samples of {folder.name}, those that a training with "
-        f"--seed {seed} holds out first"
-    )
-    return prompts, origin
+    origin = f"of the {samples[part]:,} {part} samples of {folder.name}"
+    if part == VALIDATION:
+        return prompts, origin, part_digest(folder, part)
+    return prompts, f"{origin}, those that a training with --seed {seed} holds out first", None
 
 
 def _read(path: Path, served: Served, limit: int) -> Iterator[Prompt]:

@@ -12,6 +12,16 @@ from pyarrow.dataset import dataset as open_files
 from eagle3.errors import InputError
 from eagle3.preparation.dataset import check_file, read_description
 from eagle3.preparation.split import held_out_rank
+from eagle3.store.sample import ids_digest
+
+
+def part_digest(folder: Path, part: str) -> str:
+    """The digest of all samples of `part`, as a store's manifest has it. Raises InputError."""
+    paths = [folder / name for name in read_description(folder)["files"] if _is_of(part, name)]
+    try:
+        return ids_digest(open_files(paths).to_table(columns=["id"])["id"].to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot read {folder}: {error}; prepare the data again") from error
 
 
 def draw_prompted(folder: Path, part: str, count: int, seed: int) -> list[dict[str, Any]]:
@@ -21,7 +31,7 @@ def draw_prompted(folder: Path, part: str, count: int, seed: int) -> list[dict[s
     Raises as `read_dataset` does.
     """
     files = read_description(folder)["files"]
-    paths = [folder / name for name in files if name.startswith(f"{part}-")]
+    paths = [folder / name for name in files if _is_of(part, name)]
     try:
         for path in paths:
             check_file(path, files[path.name])
@@ -37,3 +47,7 @@ def draw_prompted(folder: Path, part: str, count: int, seed: int) -> list[dict[s
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"cannot read {folder}: {error}; prepare the data again") from error
     return sorted(found, key=lambda row: held_out_rank(seed, row["id"]))
+
+
+def _is_of(part: str, name: str) -> bool:
+    return name.startswith(f"{part}-")

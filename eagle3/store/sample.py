@@ -48,5 +48,9 @@ def sample_id(input_ids_bytes: Buffer, loss_mask_bytes: Buffer) -> str:
 
 def dataset_digest(samples: Iterable[Sample]) -> str:
     """SHA-256 over the ids of `samples` in sorted order: the same data, whatever its order."""
-    ids = sorted(sample.id for sample in samples)
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+    return ids_digest(sample.id for sample in samples)
+
+
+def ids_digest(ids: Iterable[str]) -> str:
+    """`dataset_digest` of the samples with these ids."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()

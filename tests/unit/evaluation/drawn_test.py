@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
+from eagle3.draft.provenance import PROVENANCE, StatesOrigin
 from eagle3.errors import InputError
 from eagle3.evaluation import served
 from eagle3.evaluation.evaluate import evaluate
@@ -22,6 +23,7 @@ from eagle3.preparation.prepare import prepare
 from eagle3.preparation.request import PreparationRequest
 from eagle3.preparation.split import is_validation
 from eagle3.progress import Progress
+from eagle3.store.sample import ids_digest
 from tests.unit.evaluation.fake_server import FakeServer
 from tests.unit.evaluation.tiny import export, make_llama
 from tests.unit.preparation import rows
@@ -119,7 +121,37 @@ def test_held_out_conversations_are_preferred(model: Path) -> None:
     held_out = {row["id"] for row in table_of(dataset, "validation")}
     assert 0 < len(held_out) < 40
     assert set(ids_of(prompts)) == held_out
-    assert f"{len(held_out)} validation samples" in prompts.origin
+    assert prompts.origin == f"of the {len(held_out)} validation samples of split"
+
+
+def test_what_is_known_of_the_drafts_is_told(
+    request_: EvaluationRequest, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(model, model.parent / "apart", 0.3)
+    held_out = {row["id"] for row in table_of(dataset, "validation")}
+    other = export(model, 100, model.parent / "other")
+    request = replace(request_, data=dataset, limit=1, beside={"other": other})
+
+    def said() -> str:
+        evaluate(request, Progress())
+        [line] = [line for line in capfd.readouterr().err.splitlines() if "1 prompts" in line]
+        return line.partition("samples of apart")[2]
+
+    assert said() == "; whether the draft and other learnt from them is not known"
+    note_held_out(request.draft, held_out)
+    assert said() == "; whether other learnt from them is not known"
+    note_held_out(other, held_out)
+    assert said() == ", from which the draft and other did not learn"
+    note_held_out(other, {row["id"] for row in table_of(dataset)})
+    assert said() == "; whether other learnt from them is not known"
+
+
+def note_held_out(draft: Path, ids: set[str]) -> None:
+    """Lets the provenance of the draft say that its store held these samples out."""
+    path = draft / PROVENANCE
+    states = StatesOrigin("manifest", "dataset", "config", "weights", "stack", ids_digest(ids))
+    fields = json.loads(path.read_text()) | {"states": [asdict(states)]}
+    path.write_text(json.dumps(fields))
 
 
 def test_a_sample_that_begins_with_an_answer_is_no_prompt(model: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import eagle3.extraction.extract
+from eagle3.draft.provenance import has_not_learnt
 from eagle3.errors import EngineError, InputError, StoreError
 from eagle3.extraction import rounds
 from eagle3.extraction.extract import extract
+from eagle3.preparation.drawing import part_digest
 from eagle3.preparation.prepare import prepare
 from eagle3.preparation.request import PreparationRequest
 from eagle3.progress import Progress
@@ -119,6 +121,21 @@ def test_what_prepare_holds_out_is_validated_with(world: Path) -> None:
     # No other share, and no other seed, has a part in it.
     for flags in ({"validation_share": 0.0}, {"validation_share": 0.9}, {"seed": 7}):
         check(world, plan_of(world, **flags))
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_draft_knows_what_it_has_not_learnt_from(world: Path, follows: bool) -> None:
+    run_extraction(world)
+    report = run_training(follow_config(world) if follows else tiny_config(world))
+    assert report is not None
+    assert report.draft is not None
+    assert has_not_learnt(report.draft, part_digest(world / "dataset", "validation"))
+    assert not has_not_learnt(report.draft, part_digest(world / "dataset", "train"))
+    forget_marks(world / "store")
+    report = run_training(tiny_config(world, max_steps=1, out=str(world / "other")))
+    assert report is not None
+    assert report.draft is not None
+    assert not has_not_learnt(report.draft, part_digest(world / "dataset", "validation"))
 
 
 def test_a_dataset_without_a_validation_part_is_split_by_share(world: Path) -> None:
