@@ -19,12 +19,10 @@ from eagle3.checks.situation import Situation
 from eagle3.checks.supervision import check_supervision
 from eagle3.checks.tokenizer import check_tokenizer
 from eagle3.checks.weights import check_weights
-from eagle3.engine.options import default_tokens_per_step
 from eagle3.errors import Eagle3Error, InputError
 from eagle3.extraction.plan import ExtractionPlan
 from eagle3.extraction.request import ExtractionRequest
 from eagle3.progress import Progress
-from eagle3.store.part import Part
 
 _CHECKS: dict[str, Callable[[Situation], Iterator[Finding]]] = {
     "devices": check_devices,
@@ -105,21 +103,8 @@ def check_target(
         model=model,
         data=model,
         out=model,
-        layers=None,
-        layer_convention="after-layer",
         tensor_parallel=tensor_parallel,
-        max_model_len=None,
-        max_tokens_per_step=default_tokens_per_step(),
         gpu_memory_utilization=gpu_memory_utilization,
-        limit=None,
-        truncate=False,
-        seed=0,
-        trust_remote_code=False,
-        verbose=False,
-        part=Part(),
-        shard_bytes=0,
-        on_bad="fail",
-        command="",
         ring_bytes=0,
     )
     left_out = (_CHECKS.keys() - _OF_THE_TARGET) | set(without)

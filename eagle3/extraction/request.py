@@ -1,11 +1,16 @@
 """What the user asks of an extraction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from eagle3.engine.capture_points import LayerConvention
-from eagle3.engine.options import DEFAULT_RING_BYTES, DEFAULT_STEP_TIMEOUT_S, EngineOptions
+from eagle3.engine.options import (
+    DEFAULT_RING_BYTES,
+    DEFAULT_STEP_TIMEOUT_S,
+    EngineOptions,
+    default_tokens_per_step,
+)
 from eagle3.store.part import Part
 from eagle3.store.row_format import BFLOAT16, FLOAT8
 
@@ -30,21 +35,21 @@ class ExtractionRequest:
     model: Path
     data: Path
     out: Path
-    layers: tuple[int, ...] | None
-    layer_convention: LayerConvention
-    tensor_parallel: int
-    max_model_len: int | None
-    max_tokens_per_step: int
-    gpu_memory_utilization: float
-    limit: int | None
-    truncate: bool
-    seed: int
-    trust_remote_code: bool
-    verbose: bool
-    part: Part
-    shard_bytes: int
-    on_bad: OnBad
-    command: str
+    layers: tuple[int, ...] | None = None
+    layer_convention: LayerConvention = "after-layer"
+    tensor_parallel: int = 1
+    max_model_len: int | None = None
+    max_tokens_per_step: int = field(default_factory=default_tokens_per_step)
+    gpu_memory_utilization: float = 0.8
+    limit: int | None = None
+    truncate: bool = False
+    seed: int = 0
+    trust_remote_code: bool = False
+    verbose: bool = False
+    part: Part = field(default_factory=Part)
+    shard_bytes: int = 1024**3
+    on_bad: OnBad = "fail"
+    command: str = ""
     preflight: bool = True
     prefetch: bool = False
     fp8_states: bool = False

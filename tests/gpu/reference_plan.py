@@ -19,7 +19,6 @@ from eagle3.extraction.size import readable_size
 from eagle3.extraction.stack import running_stack
 from eagle3.progress import Progress
 from eagle3.store.manifest import DatasetIdentity, Manifest, TargetIdentity
-from eagle3.store.part import Part
 from eagle3.store.sample import Sample, dataset_digest
 from tests.gpu.reference_target import weight_bytes
 
@@ -78,21 +77,10 @@ class SituationWithoutWeights(Situation):
             model=options.model,
             data=options.model,
             out=options.model,
-            layers=None,
-            layer_convention="after-layer",
             tensor_parallel=options.tensor_parallel,
             max_model_len=options.max_model_len,
             max_tokens_per_step=options.max_tokens_per_step,
             gpu_memory_utilization=options.gpu_memory_utilization,
-            limit=None,
-            truncate=False,
-            seed=0,
-            trust_remote_code=False,
-            verbose=False,
-            part=Part(),
-            shard_bytes=SHARD_BYTES,
-            on_bad="fail",
-            command="",
             ring_bytes=options.ring_bytes,
         )
         super().__init__(request, machine)
